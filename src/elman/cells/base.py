@@ -1,0 +1,257 @@
+"""The contract of a cell: gates, state and the equations between them; everything else is derived."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from elman.errors import ArgumentError, EquationError, nearest
+from elman.recurrence.contract import Product
+from elman.recurrence.symbols import Graph
+from elman.recurrence.trace import Equations, trace
+from elman.tensors.checks import check_choice, check_size
+from elman.tensors.products import affine
+
+
+class _Finished(type(nn.Module)):  # type: ignore[misc]
+    """Allocates the weights after the whole constructor has run: options shape the equations."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        cell = super().__call__(*args, **kwargs)
+        cell._finish()
+        return cell
+
+
+class Cell(nn.Module, metaclass=_Finished):
+    """One step of a recurrent network: ``s' = R(s, x)`` and ``y = O(s)``.
+
+    A subclass names its ``state`` and ``gates`` and writes the pointwise equations between them:
+
+    >>> from torch import sigmoid, tanh
+    >>> class Forgetful(Cell):
+    ...     '''f = σ(x W^xf + h W^hf + b_f);  h' = f ⊙ h + (1 - f) ⊙ tanh(x W^xz + b_z)'''
+    ...     state = ("h",)
+    ...     gates = ("f", "z")
+    ...     def R(self, x, h, s):
+    ...         f = sigmoid(x.f + h.f)
+    ...         return self.State(h=f * s.h + (1 - f) * tanh(x.z))
+    >>> cell = Forgetful(3, 5)
+    >>> {name: tuple(p.shape) for name, p in cell.named_parameters()}  # no W^hz: nothing reads it
+    {'W_x': (3, 10), 'W_h': (5, 5), 'b': (10,)}
+
+    In R, ``x.f`` is the input part of gate f (x W^xf + b_f), ``h.f`` its recurrent part (h W^hf, with
+    h the first entry of the state), ``s.h`` the previous state. ``vectors`` names learned per-unit
+    vectors, read as attributes. Options are keyword arguments of the constructor.
+
+    A free-form cell overrides ``step`` instead of R and may use any torch code; it runs on the plain
+    loop. There ``product(h)`` gives the recurrent parts of all gates and ``product(v, "z")`` that of
+    one; a cell without gates gets the input itself as ``x``.
+    """
+
+    state: ClassVar[tuple[str, ...]] = ()
+    gates: ClassVar[tuple[str, ...]] = ()
+    vectors: tuple[str, ...] = ()
+    State: ClassVar[Any]
+
+    W_x: nn.Parameter | None
+    W_h: nn.Parameter | None
+    b: nn.Parameter | None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for kind in ("state", "gates", "vectors"):
+            names = getattr(cls, kind)
+            if isinstance(names, str) or not all(isinstance(n, str) and n.isidentifier() for n in names):
+                raise ArgumentError(f"{cls.__name__}.{kind} is {names!r}; it must be a tuple of plain words")
+            setattr(cls, kind, tuple(names))
+        if not cls.state:
+            raise ArgumentError(f"{cls.__name__}.state is empty; name at least one state, as in state = ('h',)")
+        cls.State = namedtuple("State", cls.state, module=cls.__module__)  # type: ignore[misc]
+        cls.State.__qualname__ = f"{cls.__qualname__}.State"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        bias: bool = True,
+        initialisation: str = "orthogonal",
+    ) -> None:
+        """
+        Args:
+            bias: a learned bias in every input part.
+            initialisation: ``"orthogonal"`` recurrent weights with Glorot input weights, or
+                ``"uniform"`` in ±1/√H, as torch does it.
+        """
+        super().__init__()
+        if type(self) is Cell:
+            raise EquationError("Cell is a contract; derive a class from it and write its equations")
+        self.input_size = check_size("input_size", input_size)
+        self.hidden_size = check_size("hidden_size", hidden_size)
+        self.bias = bool(bias)
+        self.initialisation = check_choice("initialisation", initialisation, ("orthogonal", "uniform"))
+
+    # ---- what an author writes -------------------------------------------------------------------
+
+    def R(self, x: Any, h: Any, s: Any) -> Any:
+        """The new state from input parts, recurrent parts and previous state, all pointwise."""
+        raise EquationError(f"{type(self).__name__} has no equations: write R(self, x, h, s) or step")
+
+    def O(self, s: Any) -> Tensor:
+        """The output: the first entry of the state, unless a cell says otherwise."""
+        output: Tensor = s[0]
+        return output
+
+    def step(self, x: Any, s: Any, product: Product) -> Any:
+        """The new state; a free-form cell overrides this."""
+        return self.R(x, product(s[0]), s)
+
+    def project(self, x: Tensor) -> Tensor:
+        """All that depends on the input alone, for any number of steps at once: ``x W^x + b``."""
+        if not self.gates:
+            return x
+        if self.W_x is None:
+            return x.new_zeros(*x.shape[:-1], 0)
+        rows = x.reshape(-1, x.shape[-1])
+        return affine(rows, self.W_x, self.b).view(*x.shape[:-1], -1)
+
+    def initial_state(self, batch_size: int, like: Tensor) -> Any:
+        """Zeros (B, H) for every state."""
+        return self.State(*(like.new_zeros(batch_size, self.hidden_size) for _ in self.state))
+
+    def reset_parameters(self) -> None:
+        """Fresh weights. A cell that wants other values fills its blocks after calling this."""
+        if self.initialisation == "uniform":
+            for parameter in self.parameters(recurse=False):
+                nn.init.uniform_(parameter, -(self.hidden_size**-0.5), self.hidden_size**-0.5)
+            return
+        for gate in self._inputs:
+            nn.init.xavier_uniform_(self.block("W_x", gate))
+        for gate in self._products:
+            nn.init.orthogonal_(self.block("W_h", gate))
+        for parameter in (self.b, *self.vector_values()):
+            if parameter is not None:
+                nn.init.zeros_(parameter)
+
+    # ---- what follows from it --------------------------------------------------------------------
+
+    @property
+    def equations(self) -> Equations | None:
+        """The equations as read from R; None for a free-form cell."""
+        if self._pointwise and self._traced is None:
+            self._traced = self._trace()
+        return self._traced
+
+    @property
+    def output_size(self) -> int:
+        return self._output_size
+
+    @property
+    def projects_itself(self) -> bool:
+        return type(self).project is not Cell.project or self.W_x is None
+
+    @property
+    def reads_whole_state(self) -> bool:
+        return type(self).O is not Cell.O
+
+    def block(self, weights: str, gate: str) -> Tensor:
+        """The part of W_x, W_h or b that belongs to a gate, without its history, to read or to fill."""
+        gates = self._products if weights == "W_h" else self._inputs
+        parameter: Tensor | None = getattr(self, weights)
+        if gate not in gates or parameter is None:
+            raise ArgumentError(f"{weights} has no block {gate!r}; it has {', '.join(gates) or 'none'}")
+        return parameter.detach().split(self.hidden_size, -1)[gates.index(gate)]
+
+    def vector_values(self) -> tuple[Tensor, ...]:
+        return tuple(getattr(self, name) for name in self.vectors)
+
+    def with_vectors(self, values: tuple[Any, ...]) -> Cell:
+        """The same cell, reading these values for its learned vectors."""
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__)
+        for name, value in zip(self.vectors, values, strict=True):
+            view.__dict__[name] = value
+        return view
+
+    def extra_repr(self) -> str:
+        free = "" if self._pointwise else ", free-form: plain loop"
+        return f"{self.input_size}, {self.hidden_size}{'' if self.bias else ', bias=False'}{free}"
+
+    @property
+    def _pointwise(self) -> bool:
+        return type(self).step is Cell.step
+
+    def _finish(self) -> None:
+        """Find out which blocks the equations read, and allocate those."""
+        D, H = self.input_size, self.hidden_size
+        for name in self.vectors:
+            self.register_parameter(name, nn.Parameter(torch.empty(H)))
+        self._traced: Equations | None = None
+        if self._pointwise:
+            self._traced = self._trace()
+            self._inputs, self._products = self._traced.inputs, self._traced.products
+        else:
+            self._inputs, self._products = self.gates, self._try_step()
+        wide, deep = len(self._inputs) * H, len(self._products) * H
+        self.register_parameter("W_x", nn.Parameter(torch.empty(D, wide)) if wide else None)
+        self.register_parameter("W_h", nn.Parameter(torch.empty(H, deep)) if deep else None)
+        self.register_parameter("b", nn.Parameter(torch.empty(wide)) if wide and self.bias else None)
+        self.reset_parameters()
+        self._name_blocks()
+        with torch.no_grad():
+            self._output_size = self.O(self.initial_state(1, torch.zeros(()))).shape[-1]
+
+    def _name_blocks(self) -> None:
+        self.Inputs = namedtuple("x", self._inputs) if self.gates else None
+        self.Products = namedtuple("h", self._products)
+
+    def _trace(self) -> Equations:
+        graph = Graph()
+        view = self.with_vectors(tuple(graph.leaf("v", name) for name in self.vectors))
+        return trace(view.R, graph=graph, state=self.State, gates=self.gates, vectors=self.vectors)
+
+    def _try_step(self) -> tuple[str, ...]:
+        """Run a free-form step once on zeros, to see which recurrent products it asks for."""
+        product = _Rehearsal(self.gates, torch.zeros(1, self.hidden_size))
+        x: Any = product(None) if self.gates else torch.zeros(1, self.input_size)
+        product.asked.clear()
+        with torch.no_grad():
+            new = self.step(x, self.initial_state(1, torch.zeros(())), product)
+        if not isinstance(new, self.State):
+            raise EquationError(f"step must return self.State(…), not {type(new).__name__}")
+        return tuple(gate for gate in self.gates if gate in product.asked)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if "_traced" in self.__dict__ and not name.startswith("_") and not isinstance(value, Tensor):
+            self.__dict__["_traced"] = None  # an option changed: read the equations anew
+
+    def __getstate__(self) -> dict[str, Any]:
+        hidden = ("_traced", "Inputs", "Products")
+        return {key: value for key, value in self.__dict__.items() if key not in hidden}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._traced = None
+        self._name_blocks()
+
+
+class _Rehearsal:
+    """A product of zeros that notes which gates were asked for."""
+
+    def __init__(self, gates: tuple[str, ...], zero: Tensor) -> None:
+        self.gates, self.zero = gates, zero
+        self.asked: set[str] = set()
+
+    def __call__(self, h: Tensor | None, gate: str | None = None) -> Any:
+        if gate is not None and gate not in self.gates:
+            raise EquationError(f"product(…, {gate!r}): no such gate; {nearest(gate, self.gates)}")
+        self.asked.update(self.gates if gate is None else (gate,))
+        return namedtuple("h", self.gates)(*[self.zero] * len(self.gates)) if gate is None else self.zero
+
+    def joined(self, h: Tensor) -> Tensor:
+        self.asked.update(self.gates)
+        return self.zero.repeat(1, len(self.gates))

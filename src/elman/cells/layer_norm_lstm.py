@@ -1,0 +1,62 @@
+"""The layer-normalised LSTM: an example of a free-form cell with parameters of its own."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn, sigmoid, tanh
+from torch.nn.functional import layer_norm
+
+from elman.cells.base import Cell
+from elman.recurrence.contract import Product
+from elman.tensors.products import affine
+
+
+class LayerNormLSTM(Cell):
+    """Layer-normalised LSTM (Ba et al. 2016); LN normalises all gates together.
+
+        (i, f, z, o) = LN(x W^x) + LN(h W^h) + b
+        c' = σ(f) ⊙ c + σ(i) ⊙ tanh(z)      h' = σ(o) ⊙ tanh(LN(c'))
+
+    A norm looks at all units at once, so this is a free-form cell on the plain loop. The input side
+    is normalised for all steps together.
+    """
+
+    state = ("h", "c")
+    gates = ("i", "f", "z", "o")
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        epsilon: float = 1e-5,
+        bias: bool = True,
+        initialisation: str = "orthogonal",
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias=bias, initialisation=initialisation)
+        self.epsilon = epsilon
+        self.gain_x = nn.Parameter(torch.ones(4 * hidden_size))
+        self.gain_h = nn.Parameter(torch.ones(4 * hidden_size))
+        self.gain_c = nn.Parameter(torch.ones(hidden_size))
+        self.shift_c = nn.Parameter(torch.zeros(hidden_size))
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        for gain in (self.gain_x, self.gain_h, self.gain_c):
+            nn.init.ones_(gain)
+        nn.init.zeros_(self.shift_c)
+        if self.bias:
+            self.block("b", "f").fill_(1.0)
+
+    def project(self, x: Tensor) -> Tensor:
+        assert self.W_x is not None
+        rows = affine(x.reshape(-1, x.shape[-1]), self.W_x)
+        normal = layer_norm(rows, self.gain_x.shape, self.gain_x, self.b, self.epsilon)
+        return normal.view(*x.shape[:-1], -1)
+
+    def step(self, x: Any, s: Any, product: Product) -> Any:
+        rows = layer_norm(product.joined(s.h), self.gain_h.shape, self.gain_h, None, self.epsilon)
+        i, f, z, o = (a + b for a, b in zip(x, rows.chunk(4, -1), strict=True))
+        c = sigmoid(f) * s.c + sigmoid(i) * tanh(z)
+        normal = layer_norm(c, self.gain_c.shape, self.gain_c, self.shift_c, self.epsilon)
+        return self.State(h=sigmoid(o) * tanh(normal), c=c)

@@ -1,0 +1,26 @@
+"""The minimal gated unit as it was published: an example of a free-form cell."""
+
+from typing import Any
+
+from torch import sigmoid, tanh
+
+from elman.cells.base import Cell
+from elman.recurrence.contract import Product
+
+
+class OriginalMGU(Cell):
+    """Minimal gated unit (Zhou et al. 2016): the state is gated before it is multiplied.
+
+        f = σ(x W^xf + h W^hf + b_f)        z = tanh(x W^xz + (f ⊙ h) W^hz + b_z)
+                                            h' = (1 - f) ⊙ h + f ⊙ z
+
+    Two products that follow each other make a step, so this is a free-form cell on the plain loop.
+    """
+
+    state = ("h",)
+    gates = ("f", "z")
+
+    def step(self, x: Any, s: Any, product: Product) -> Any:
+        f = sigmoid(x.f + product(s.h, "f"))
+        z = tanh(x.z + product(f * s.h, "z"))
+        return self.State(h=s.h + f * (z - s.h))

@@ -1,0 +1,27 @@
+"""A cell without recurrent product: its step is pointwise, so a sequence is one scan."""
+
+from typing import Any
+
+from torch import sigmoid
+
+from elman.cells.base import Cell
+
+
+class SRU(Cell):
+    """Simple recurrent unit (Lei et al. 2018); v_f and v_r are learned vectors.
+
+        f = σ(x W^xf + v_f ⊙ c + b_f)       c' = f ⊙ c + (1 - f) ⊙ (x W^xz + b_z)
+        r = σ(x W^xr + v_r ⊙ c + b_r)       h' = r ⊙ c' + (1 - r) ⊙ (x W^xk + b_k)
+
+    The skip connection goes through W^xk, so that input and hidden size may differ.
+    """
+
+    state = ("h", "c")
+    gates = ("f", "r", "z", "k")
+    vectors = ("v_f", "v_r")
+
+    def R(self, x: Any, h: Any, s: Any) -> Any:
+        f = sigmoid(x.f + self.v_f * s.c)
+        r = sigmoid(x.r + self.v_r * s.c)
+        c = x.z + f * (s.c - x.z)
+        return self.State(h=x.k + r * (c - x.k), c=c)

@@ -1,0 +1,1 @@
+"""Layers: cells walked over sequences, stacked, in both directions, with regularisers."""

@@ -1,0 +1,98 @@
+"""From the final state of one RNN to the initial state of another, whatever their shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elman.errors import ShapeError
+from elman.layers.rnn import RNN
+from elman.tensors.checks import check_choice
+
+POLICIES = ("copy", "transform", "zero")
+
+
+class Bridge(nn.Module):
+    """Starts ``target`` from where ``source`` ended; it fits every pair of networks.
+
+    Layers are matched from the top: the target's last layer looks at the source's last one, and
+    where the target is deeper its lower layers look at the source's first. From what the matched
+    layer offers, every state of the target's layer (and of each of its directions) is made by
+
+    * ``copy``: the state of the same name, or the source's first state where there is none of that
+      name. Two directions are put side by side if that gives the width, else added. A narrower
+      target takes the first units, a wider one gets zeros for the rest. Nothing is learned.
+    * ``transform``: a learned network, ``tanh(W s + b)`` of all states of the layer side by side.
+    * ``zero``: zeros; the source does not matter.
+
+    >>> encoder, decoder = RNN("lstm", 4, 8, bidirectional=True), RNN("gru", 4, 10, layers=2)
+    >>> bridge = Bridge(encoder, decoder, policy="copy")
+    >>> [tuple(s.h.shape) for s in bridge(encoder(torch.randn(3, 5, 4)).state)]
+    [(3, 10), (3, 10)]
+    """
+
+    def __init__(self, source: RNN, target: RNN, *, policy: str = "transform") -> None:
+        super().__init__()
+        self.policy = check_choice("policy", policy, POLICIES)
+        self.source_layers, self.source_states = source.layers, source.cell_class.state
+        self.source_directions, self.target_directions = source.directions, target.directions
+        self.target_states, self.widths = target.cell_class.State, target.hidden_sizes
+        self.sources = [max(0, source.layers - target.layers + depth) for depth in range(target.layers)]
+        if self.policy == "transform":
+            self.networks = nn.ModuleList(
+                nn.Linear(
+                    source.directions * len(self.source_states) * source.hidden_sizes[place],
+                    target.directions * len(target.cell_class.state) * width,
+                )
+                for place, width in zip(self.sources, self.widths, strict=True)
+            )
+
+    def forward(self, state: Any) -> Any:
+        """The target's initial state from the source's final one."""
+        if not isinstance(state, (tuple, list)) or len(state) != self.source_layers:
+            raise ShapeError(f"state is not a tuple of {self.source_layers} layers, as the source has")
+        layers = []
+        for depth, (place, width) in enumerate(zip(self.sources, self.widths, strict=True)):
+            given = state[place] if self.source_directions == 2 else (state[place],)
+            fields = self._fields(depth, given, width)
+            count = len(self.target_states._fields)
+            both = tuple(
+                self.target_states(*fields[i * count : (i + 1) * count])
+                for i in range(self.target_directions)
+            )
+            layers.append(both if self.target_directions == 2 else both[0])
+        return tuple(layers)
+
+    def describe(self) -> list[str]:
+        """One line a layer of the target: where its start comes from."""
+        if self.policy == "zero":
+            return [f"layer {depth}: zero ({width})" for depth, width in enumerate(self.widths)]
+        return [
+            f"layer {depth}: {self.policy} of source layer {place}, {self.source_directions} × "
+            f"({', '.join(self.source_states)}) → {self.target_directions} × "
+            f"({', '.join(self.target_states._fields)}) of width {width}"
+            for depth, (place, width) in enumerate(zip(self.sources, self.widths, strict=True))
+        ]
+
+    def _fields(self, depth: int, given: Any, width: int) -> list[Tensor]:
+        names = self.target_states._fields
+        total = self.target_directions * len(names)
+        first: Tensor = given[0][0]
+        if self.policy == "zero":
+            return [first.new_zeros(len(first), width) for _ in range(total)]
+        if self.policy == "transform":
+            network = self.networks[depth]
+            joined = torch.cat([field for direction in given for field in direction], -1)
+            return list(torch.tanh(network(joined)).split(width, -1))
+        return [_copy(given, name, width) for name in names] * self.target_directions
+
+
+def _copy(given: Any, name: str, width: int) -> Tensor:
+    parts: list[Tensor] = [getattr(direction, name, direction[0]) for direction in given]
+    H = parts[0].shape[-1]
+    value = torch.cat(parts, -1) if H * len(parts) == width else torch.stack(parts).sum(0)
+    have = value.shape[-1]
+    return value[..., :width] if have >= width else F.pad(value, (0, width - have))

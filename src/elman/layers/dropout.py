@@ -1,0 +1,71 @@
+"""Recurrent regularisers, drawn once for a sequence and handed to the engine as noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from elman.errors import ArgumentError, nearest
+from elman.recurrence.contract import SILENCE, Noise
+from elman.tensors.checks import check_rate
+
+
+@dataclass(frozen=True)
+class Regularisers:
+    """Rates of what disturbs a cell in training; all work with every cell and on every backend.
+
+    input_dropout: one mask for the whole sequence on the input (variational, Gal & Ghahramani 2016).
+    recurrent_dropout: one mask for the whole sequence on the state that the recurrent weights multiply.
+    zoneout: every unit of a state keeps its old value with this probability (Krueger et al. 2017);
+        one rate for all states, or one by name, as in ``{"h": 0.05, "c": 0.3}``. Evaluation uses the
+        expectation.
+    weight_drop: every recurrent weight is zero for a whole sequence with this probability
+        (DropConnect; Merity et al. 2018).
+    """
+
+    input_dropout: float = 0.0
+    recurrent_dropout: float = 0.0
+    zoneout: float | Mapping[str, float] = 0.0
+    weight_drop: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_rate("input_dropout", self.input_dropout)
+        check_rate("recurrent_dropout", self.recurrent_dropout)
+        check_rate("weight_drop", self.weight_drop)
+        rates = self.zoneout if isinstance(self.zoneout, Mapping) else {"zoneout": self.zoneout}
+        for name, rate in rates.items():
+            check_rate(f"zoneout[{name!r}]" if isinstance(self.zoneout, Mapping) else "zoneout", rate)
+
+    def zoneout_rates(self, states: tuple[str, ...]) -> dict[str, float]:
+        """The rate of every state that has one."""
+        if not isinstance(self.zoneout, Mapping):
+            return {name: float(self.zoneout) for name in states} if self.zoneout else {}
+        for name in self.zoneout:
+            if name not in states:
+                raise ArgumentError(f"zoneout names the state {name!r}; {nearest(name, states)}")
+        return {name: float(rate) for name, rate in self.zoneout.items() if rate}
+
+    def draw(self, cell: Any, B: int, T: int, like: Tensor, *, training: bool) -> Noise:
+        """The noise of one sequence of one cell."""
+        zoneout: dict[str, Tensor | float] = dict(self.zoneout_rates(cell.state))
+        if not training:
+            return Noise(zoneout=zoneout) if zoneout else SILENCE
+        for name, rate in zoneout.items():
+            shape = (B, T, cell.hidden_size)
+            zoneout[name] = torch.rand(shape, device=like.device) < rate
+        weight = None
+        if self.weight_drop and cell.W_h is not None:
+            weight = F.dropout(cell.W_h, self.weight_drop)
+        return Noise(weight, keep_mask(like, B, cell.hidden_size, self.recurrent_dropout), zoneout)
+
+
+def keep_mask(like: Tensor, B: int, features: int, rate: float) -> Tensor | None:
+    """(B, features): zero with this probability, else 1 / (1 - rate); None where the rate is zero."""
+    if not rate:
+        return None
+    return F.dropout(like.new_ones(B, features), rate)

@@ -1,0 +1,307 @@
+"""``RNN``: any cell over any batch of sequences; stacked, in one or both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elman.cells.base import Cell
+from elman.errors import ArgumentError, ShapeError
+from elman.layers.dropout import Regularisers, keep_mask
+from elman.recurrence.contract import Noise, Unrolled
+from elman.recurrence.unroll import BACKENDS, step, unroll
+from elman.registry import CELLS
+from elman.tensors.checks import (
+    check_choice,
+    check_lengths,
+    check_like,
+    check_rate,
+    check_size,
+    check_tensor,
+)
+
+if TYPE_CHECKING:
+    Torch = nn.RNN | nn.LSTM | nn.GRU
+
+
+class RNN(nn.Module):
+    """A recurrent network: ``y_{1:n} = RNN*(x_{1:n}, s_0)`` and ``y_n = RNN(x_{1:n}, s_0)`` in one call.
+
+    >>> rnn = RNN("lstm", 8, 16, layers=2, bidirectional=True)
+    >>> x, lengths = torch.randn(3, 7, 8), torch.tensor([7, 2, 5])
+    >>> outputs, last, state = rnn(x, lengths)
+    >>> outputs.shape, last.shape            # transducer and acceptor; both directions side by side
+    (torch.Size([3, 7, 32]), torch.Size([3, 32]))
+    >>> state[1][0].c.shape                  # second layer, forward direction, memory cells
+    torch.Size([3, 16])
+
+    A stream is read step by step, with the state as a value:
+
+    >>> rnn, state = RNN("gru", 8, 16), None
+    >>> for x_t in torch.randn(5, 1, 8):
+    ...     y, state = rnn.step(x_t, state)
+    """
+
+    def __init__(
+        self,
+        cell: str | type[Cell],
+        input_size: int,
+        hidden_size: int | Sequence[int],
+        *,
+        layers: int | None = None,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        zoneout: float | Mapping[str, float] = 0.0,
+        weight_drop: float = 0.0,
+        cell_options: Mapping[str, Any] | None = None,
+        initial_state: str = "zero",
+        backend: str = "auto",
+    ) -> None:
+        """
+        Args:
+            cell: a cell's name or class.
+            hidden_size: one width for all layers, or one per layer.
+            dropout: on the outputs between layers, drawn anew at every position.
+            input_dropout, recurrent_dropout, zoneout, weight_drop: see ``Regularisers``.
+            cell_options: keyword arguments of the cell's constructor.
+            initial_state: ``"zero"``, or ``"learned"``: one learned start for all sequences.
+            backend: ``"auto"`` takes the fastest that can serve; a named one that cannot is an error.
+        """
+        super().__init__()
+        self.cell_class = find_cell(cell)
+        self.input_size = check_size("input_size", input_size)
+        self.hidden_sizes = _widths(hidden_size, layers)
+        self.bidirectional = bool(bidirectional)
+        self.dropout = check_rate("dropout", dropout)
+        self.regularisers = Regularisers(input_dropout, recurrent_dropout, zoneout, weight_drop)
+        self.regularisers.zoneout_rates(self.cell_class.state)
+        self.initial_state = check_choice("initial_state", initial_state, ("zero", "learned"))
+        self.backend = check_choice("backend", backend, BACKENDS)
+        self.cells = nn.ModuleList()
+        width = self.input_size
+        for H in self.hidden_sizes:
+            directions = [
+                make_cell(self.cell_class, width, H, cell_options) for _ in range(self.directions)
+            ]
+            self.cells.append(nn.ModuleList(directions))
+            width = self.directions * directions[0].output_size
+        self.output_size = width
+        if self.initial_state == "learned":
+            self.starts = nn.ParameterList(
+                nn.Parameter(field[0]) for cell in self._all_cells() for field in cell.initial_state(1, torch.zeros(()))
+            )
+
+    @property
+    def layers(self) -> int:
+        return len(self.hidden_sizes)
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    def forward(self, x: Tensor, lengths: Any = None, state: Any = None) -> Unrolled:
+        """
+        Args:
+            x: (B, T, D).
+            lengths: (B,) real steps of each row; padding is on the right. None: all are real.
+            state: the start, as ``state`` of an earlier result; None: zero or learned.
+
+        Returns:
+            ``outputs`` (B, T, ·), zero at padding; ``last`` (B, ·), the output after each row's last
+            real step (backward direction: its first); ``state``: one State a layer, or a pair of
+            them where the layer is bidirectional.
+        """
+        B, T, _ = check_tensor("x", x, ("B", "T", self.input_size)).shape
+        x = self._check_type(x)
+        if lengths is not None:
+            lengths = check_lengths(lengths, B, T).to(x.device)
+        starts = self._start(state, B, x)
+        results: list[Unrolled] = []
+        with _own_precision(x):
+            for depth in range(self.layers):
+                x = F.dropout(x, self.dropout, self.training) if depth else x
+                x = self._drop_input(x)
+                results = [
+                    unroll(
+                        cell,
+                        x,
+                        starts[depth][direction],
+                        lengths,
+                        reverse=direction == 1,
+                        noise=self._noise(cell, B, T, x),
+                        backend=self.backend,
+                    )
+                    for direction, cell in enumerate(self._directions(depth))
+                ]
+                starts[depth] = tuple(result.state for result in results)
+                x = _side_by_side([result.outputs for result in results])
+        return Unrolled(x, _side_by_side([result.last for result in results]), self._nest(starts))
+
+    def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """One step of a stream: ``y, state = rnn.step(x, state)`` for x (B, D); equals the sequence form."""
+        if self.bidirectional:
+            raise ArgumentError("a bidirectional RNN has no step(): its second direction starts at the end")
+        r = self.regularisers
+        if self.training and (r.input_dropout or r.recurrent_dropout or r.weight_drop):
+            raise ArgumentError(
+                "step() in training mode has no sequence whose dropout mask it could keep; "
+                "call eval(), or give whole sequences to the RNN"
+            )
+        B, _ = check_tensor("x", x, ("B", self.input_size)).shape
+        x = self._check_type(x)
+        starts = self._start(state, B, x)
+        with _own_precision(x):
+            for depth in range(self.layers):
+                x = F.dropout(x, self.dropout, self.training) if depth else x
+                cell = self._directions(depth)[0]
+                noise = self._noise(cell, B, 1, x)
+                final = step(cell, x, starts[depth][0], noise=noise, backend=self.backend)
+                starts[depth], x = (final,), cell.O(final)
+        return x, self._nest(starts)
+
+    def start(self, batch_size: int) -> Any:
+        """The state before the first step: zero or learned, for a batch of this size."""
+        like = next(self.parameters())
+        return self._nest(self._start(None, check_size("batch_size", batch_size), like))
+
+    @staticmethod
+    def from_torch(module: Torch) -> RNN:
+        """The same network as an ``nn.RNN``, ``nn.LSTM`` or ``nn.GRU``, with equal outputs."""
+        from elman.layers.convert import from_torch
+
+        return from_torch(module)
+
+    def to_torch(self) -> Torch:
+        """The same network as a module of torch (batch first), where torch has its cell."""
+        from elman.layers.convert import to_torch
+
+        return to_torch(self)
+
+    def extra_repr(self) -> str:
+        widths = " → ".join(map(str, (self.input_size, *self.hidden_sizes)))
+        both = ", bidirectional" if self.bidirectional else ""
+        return f"{self.cell_class.__name__}, {widths}{both}, backend={self.backend}"
+
+    def _directions(self, depth: int) -> list[Cell]:
+        return cast(list[Cell], list(cast(nn.ModuleList, self.cells[depth])))
+
+    def _all_cells(self) -> list[Cell]:
+        return [cell for depth in range(self.layers) for cell in self._directions(depth)]
+
+    def _noise(self, cell: Cell, B: int, T: int, like: Tensor) -> Noise:
+        return self.regularisers.draw(cell, B, T, like, training=self.training)
+
+    def _drop_input(self, x: Tensor) -> Tensor:
+        rate = self.regularisers.input_dropout if self.training else 0.0
+        mask = keep_mask(x, x.shape[0], x.shape[-1], rate)
+        return x if mask is None else x * mask[:, None]
+
+    def _check_type(self, x: Tensor) -> Tensor:
+        """Numbers of the weights' own type; under autocast others are converted."""
+        weight = next(self.parameters())
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(weight.dtype)
+        check_like("x", x, "the RNN", weight)
+        return x
+
+    def _start(self, state: Any, B: int, like: Tensor) -> list[Any]:
+        """By layer, the states of its directions; a given state is checked against the cells."""
+        if state is None:
+            if self.initial_state == "zero":
+                return [
+                    tuple(cell.initial_state(B, like) for cell in self._directions(depth))
+                    for depth in range(self.layers)
+                ]
+            fields = iter(self.starts)
+            return [
+                tuple(
+                    cell.State(*(next(fields).expand(B, *(-1,) * 1) for _ in cell.state))
+                    for cell in self._directions(depth)
+                )
+                for depth in range(self.layers)
+            ]
+        if not isinstance(state, (tuple, list)) or len(state) != self.layers:
+            raise ShapeError(f"state is not a tuple of {self.layers}, one entry a layer; {self._nesting()}")
+        starts = []
+        for depth, given in enumerate(state):
+            cells = self._directions(depth)
+            pair = given if self.bidirectional else (given,)
+            if not isinstance(pair, (tuple, list)) or len(pair) != len(cells):
+                raise ShapeError(f"state[{depth}] is not a pair of states; {self._nesting()}")
+            checked = []
+            for direction, (cell, fields_given) in enumerate(zip(cells, pair, strict=True)):
+                place = f"state[{depth}][{direction}]" if self.bidirectional else f"state[{depth}]"
+                checked.append(_check_state(place, cell, fields_given, B, like))
+            starts.append(tuple(checked))
+        return starts
+
+    def _nest(self, starts: list[Any]) -> Any:
+        return tuple(pair if self.bidirectional else pair[0] for pair in starts)
+
+    def _nesting(self) -> str:
+        one = f"State({', '.join(self.cell_class.state)})"
+        layer = f"({one}, {one})" if self.bidirectional else one
+        return f"its form is a tuple of {self.layers} × {layer}"
+
+
+def find_cell(cell: str | type[Cell]) -> type[Cell]:
+    """The class of a name, or the class itself."""
+    if isinstance(cell, str):
+        return cast(type[Cell], CELLS.find(cell))
+    if isinstance(cell, type) and issubclass(cell, Cell):
+        return cell
+    raise ArgumentError(f"cell is {cell!r}; it must be a cell's name ({', '.join(CELLS.names())}) or a Cell class")
+
+
+def make_cell(
+    cell_class: type[Cell], input_size: int, hidden_size: int, options: Mapping[str, Any] | None
+) -> Cell:
+    """A cell with its options; a wrong option is an error that names the right ones."""
+    import inspect
+
+    known = list(inspect.signature(cell_class.__init__).parameters)[3:]
+    for name in options or {}:
+        if name not in known:
+            from elman.errors import nearest
+
+            raise ArgumentError(f"cell_options has {name!r}, unknown to {cell_class.__name__}; {nearest(name, known)}")
+    return cell_class(input_size, hidden_size, **(options or {}))
+
+
+def _widths(hidden_size: int | Sequence[int], layers: int | None) -> tuple[int, ...]:
+    if isinstance(hidden_size, int):
+        return (check_size("hidden_size", hidden_size),) * check_size("layers", 1 if layers is None else layers)
+    widths = tuple(check_size(f"hidden_size[{i}]", width) for i, width in enumerate(hidden_size))
+    if not widths or (layers is not None and layers != len(widths)):
+        raise ArgumentError(f"hidden_size has {len(widths)} widths and layers is {layers}; they must agree")
+    return widths
+
+
+def _check_state(place: str, cell: Cell, state: Any, B: int, like: Tensor) -> Any:
+    if not isinstance(state, (tuple, list)) or len(state) != len(cell.state):
+        raise ShapeError(f"{place} is not a State({', '.join(cell.state)}) of {type(cell).__name__}")
+    for name, value, zero in zip(cell.state, state, cell.initial_state(1, like), strict=True):
+        check_tensor(f"{place}.{name}", value, (B, *zero.shape[1:]))
+        check_like(f"{place}.{name}", value, "x", like)
+    return cell.State(*state)
+
+
+def _side_by_side(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+@contextmanager
+def _own_precision(x: Tensor) -> Iterator[None]:
+    """Inside autocast the recurrence keeps the precision of its weights: errors add up over time."""
+    if torch.is_autocast_enabled(x.device.type):
+        with torch.autocast(x.device.type, enabled=False):
+            yield
+    else:
+        yield

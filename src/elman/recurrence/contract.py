@@ -1,0 +1,80 @@
+"""What the engine asks of a cell, and the noise that regularisers bring into a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+
+from elman.recurrence.trace import Equations
+
+State = tuple[Tensor, ...]  # a named tuple of (B, …) tensors, made by the cell's State
+
+
+class Product(Protocol):
+    """The recurrent product of a step, with the noise that belongs into it.
+
+    ``product(h)``: the parts of all gates by name; ``product(h, "z")``: of one gate;
+    ``product.joined(h)``: of all gates side by side, (B, G·H).
+    """
+
+    def __call__(self, h: Tensor, gate: str | None = None) -> Any: ...
+    def joined(self, h: Tensor) -> Tensor: ...
+
+
+class Walkable(Protocol):
+    """A cell as the engine sees it."""
+
+    hidden_size: int
+    W_x: Tensor | None
+    W_h: Tensor | None
+    b: Tensor | None
+    State: Any
+    Inputs: Any
+    Products: Any
+
+    @property
+    def equations(self) -> Equations | None:
+        """The traced step, or None for a free-form cell."""
+
+    @property
+    def projects_itself(self) -> bool:
+        """Whether ``project`` is other than ``x W_x + b``."""
+
+    @property
+    def reads_whole_state(self) -> bool:
+        """Whether O needs more than the first entry of the state."""
+
+    def project(self, x: Tensor) -> Tensor: ...
+    def step(self, x: Any, s: Any, product: Product) -> Any: ...
+    def O(self, s: Any) -> Tensor: ...
+    def vector_values(self) -> tuple[Tensor, ...]: ...
+    def with_vectors(self, values: tuple[Tensor, ...]) -> Walkable: ...
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What regularisers do to one sequence of one cell; drawn by the layer, used by every backend.
+
+    weight: the recurrent weights after weight drop, in place of the cell's own.
+    mask: (B, H), multiplies the state before the recurrent product (variational dropout).
+    zoneout: by state, either (B, T, H) truth values (True keeps the old state) or the rate itself,
+        which stands for the expectation.
+    """
+
+    weight: Tensor | None = None
+    mask: Tensor | None = None
+    zoneout: Mapping[str, Tensor | float] = field(default_factory=dict)
+
+
+SILENCE = Noise()
+
+
+class Unrolled(NamedTuple):
+    """outputs (B, T, ·): RNN*, the transducer. last (B, ·): RNN, the acceptor. state: the final one."""
+
+    outputs: Tensor
+    last: Tensor
+    state: Any

@@ -1,0 +1,444 @@
+// The engine's loops. Before this file stand `mathematics.c` and the generated counts and steps:
+//   forward_step(x, h, s, v, n, y, saved)   backward_step(x, s, v, n, y, saved, g, dx, dh, ds, dv)
+//
+// A step of time is a small matrix product with the pointwise step as its epilogue, in both
+// directions of time:
+//   forward   state[t-1] . W   -> forward_step   -> state[t]
+//   backward  dh[t+1] . W^T    -> backward_step  -> dh[t]
+// so one product routine and two epilogues are all there is. Rows of the batch are independent: each
+// thread takes some of them through all of time. Where rows are few, threads share the units instead
+// and meet after each step.
+//
+// Sequences hold the real steps only, row after row: `offset` says where a row begins, `length` how
+// many steps it has, and rows are visited longest first, so that the active ones are always a prefix.
+#include <sched.h>
+
+typedef struct {
+  // sizes
+  long rows, steps, units, features, operand_stride, reverse, threads, split;  // split: threads share units
+  // rows by position (NULL: every row has `steps` steps)
+  const long *row, *offset, *length;
+  // forward
+  const REAL *x;                        // (N, INPUTS, H), bias included
+  const REAL *given;                    // (N, PRODUCTS, H): products made elsewhere, or NULL
+  const REAL *weight;                   // (H, PRODUCTS, H)
+  const REAL *mask;                     // (B, H) or NULL: dropout of what the weights multiply
+  const REAL *vector[VECTORS + 1];      // (H)
+  const REAL *noise[NOISE + 1];         // (N, H)
+  const REAL *initial[STATES];          // (B, H)
+  REAL *final[STATES];                  // (B, H)
+  REAL *sequence[STATES];               // (N, H) or NULL
+  REAL *saved;                          // (N, SAVED, H) or NULL
+  // backward
+  const REAL *d_sequence[STATES];       // or NULL
+  const REAL *d_final[STATES];          // or NULL
+  REAL *d_x;                            // (N, INPUTS, H); with SHARED also the products' gradient
+  REAL *d_product;                      // (N, PRODUCTS, H)
+  REAL *d_initial[STATES];              // (B, H)
+  REAL *d_vector;                       // (threads, VECTORS, width)
+  REAL *operand;                        // (N, operand_stride) or NULL: its last H columns get what the weights multiplied
+  // one streaming step
+  const REAL *input;                    // (B, D)
+  const REAL *input_weight;             // (D, INPUTS, H)
+  const REAL *bias;                     // (INPUTS, H) or NULL
+  // workspace
+  REAL *packed;                         // the weights in the order in which tiles read them
+  REAL *states;                         // (STATES, B, width): the running state, or its gradient
+  REAL *operands;                       // (2, B, GROUPS, width): what the weights multiply, old and new
+  long arrived, phase;                  // the barrier
+} Task;
+
+typedef void (*Parallel)(void (*)(void *), void *, unsigned, unsigned);
+typedef int (*Count)(void);
+typedef struct { Task *task; Count thread, team; void (*work)(Task *, long, long); } Job;
+
+INLINE long least(long a, long b) { return a < b ? a : b; }
+INLINE long round_up(long n, long unit) { return (n + unit - 1) / unit * unit; }
+INLINE long width(const Task *k) { return round_up(k->units, LANES); }
+
+// ---- loads and stores; n < LANES at the end of a row ----
+#if defined(__AVX512F__)
+#define FIRST(n) ((1u << (n)) - 1)
+INLINE V part_load(const REAL *p, long n) {
+#if DOUBLE
+  return (V)_mm512_maskz_loadu_pd(FIRST(n), p);
+#else
+  return (V)_mm512_maskz_loadu_ps(FIRST(n), p);
+#endif
+}
+INLINE void part_store(REAL *p, V y, long n) {
+#if DOUBLE
+  _mm512_mask_storeu_pd(p, FIRST(n), (__m512d)y);
+#else
+  _mm512_mask_storeu_ps(p, FIRST(n), (__m512)y);
+#endif
+}
+#else
+INLINE V part_load(const REAL *p, long n) {
+  V y = {0};
+  memcpy(&y, p, (size_t)n * sizeof(REAL));
+  return y;
+}
+INLINE void part_store(REAL *p, V y, long n) { memcpy(p, &y, (size_t)n * sizeof(REAL)); }
+#endif
+INLINE V load(const REAL *p, long n) { return n >= LANES ? (V) * (const VU *)p : part_load(p, n); }
+INLINE void store(REAL *p, V y, long n) {
+  if (n >= LANES) *(VU *)p = y;
+  else part_store(p, y, n);
+}
+
+// ---- rows and places ----
+INLINE long row_of(const Task *k, long p) { return k->row ? k->row[p] : p; }
+INLINE long length_of(const Task *k, long p) { return k->length ? k->length[p] : k->steps; }
+INLINE long place(const Task *k, long p, long t) {
+  long begin = k->offset ? k->offset[p] : p * k->steps;
+  return begin + (k->reverse ? length_of(k, p) - 1 - t : t);
+}
+INLINE long share(long total, long parts, long part) {  // where the part begins, sizes differ by one
+  return part * (total / parts) + least(part, total % parts);
+}
+
+// ---- the product: R rows times a panel of C vectors, summed over groups * count ----
+INLINE void multiply(const int R, const int C, const REAL *a, long row_stride, int groups, long group_stride,
+                     long count, const REAL *w, V *out) {
+  V sum[R][C];
+  for (int r = 0; r < R; r++)
+    for (int c = 0; c < C; c++) sum[r][c] = all(0);
+  for (int g = 0; g < groups; g++) {
+    const REAL *left = a + g * group_stride;
+    for (long i = 0; i < count; i++, w += C * LANES) {
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++) {
+        V value = all(left[r * row_stride + i]);
+#pragma GCC unroll 16
+        for (int c = 0; c < C; c++) sum[r][c] += value * *(const V *)(w + c * LANES);
+      }
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int c = 0; c < C; c++) out[r * C + c] = sum[r][c];
+}
+
+#define MOST_ROWS(C) ((REGISTERS - 1) / ((C) + 1) < 1 ? 1 : (REGISTERS - 1) / ((C) + 1) > 8 ? 8 : (REGISTERS - 1) / ((C) + 1))
+#define ROWS_CASE(R, C) case R: if (R <= MOST_ROWS(C)) multiply(R, C, a, row_stride, groups, group_stride, count, w, out); break;
+#define DEFINE_PRODUCT(name, C)                                                                        \
+  static void name(long rows, const REAL *a, long row_stride, int groups, long group_stride, long count, \
+                   const REAL *w, V *out) {                                                            \
+    switch (rows) {                                                                                    \
+      ROWS_CASE(1, C) ROWS_CASE(2, C) ROWS_CASE(3, C) ROWS_CASE(4, C)                                  \
+      ROWS_CASE(5, C) ROWS_CASE(6, C) ROWS_CASE(7, C) ROWS_CASE(8, C)                                  \
+    }                                                                                                  \
+  }
+
+#if PRODUCTS
+#define FORWARD_BLOCKS (PRODUCTS >= 3 ? 1 : 4 / PRODUCTS)   // vectors of units in a forward panel, all gates each
+#define FORWARD_COLUMNS (FORWARD_BLOCKS * PRODUCTS)
+#define BACKWARD_BLOCKS 4                                   // vectors of units in a backward panel
+DEFINE_PRODUCT(forward_product, FORWARD_COLUMNS)
+DEFINE_PRODUCT(backward_product, BACKWARD_BLOCKS)
+#else
+#define FORWARD_BLOCKS 1
+#define FORWARD_COLUMNS 1
+#define BACKWARD_BLOCKS 1
+#endif
+
+INLINE long panels(const Task *k, long blocks) { return round_up(k->units, blocks * LANES) / (blocks * LANES); }
+
+// ---- weights in the order of the tiles ----
+static void pack_forward(Task *k, long thread, long team) {
+  const long H = k->units, all_panels = panels(k, FORWARD_BLOCKS);
+  for (long panel = share(all_panels, team, thread); panel < share(all_panels, team, thread + 1); panel++) {
+    REAL *out = k->packed + panel * H * FORWARD_COLUMNS * LANES;
+    for (long i = 0; i < H; i++)
+      for (int g = 0; g < PRODUCTS; g++)
+        for (int j = 0; j < FORWARD_BLOCKS; j++, out += LANES) {
+          long u = (panel * FORWARD_BLOCKS + j) * LANES;
+          V w = u < H ? load(k->weight + (i * PRODUCTS + g) * H + u, H - u) : all(0);
+          *(V *)out = w;
+        }
+  }
+}
+
+static void pack_backward(Task *k, long thread, long team) {
+  enum { COLUMNS = BACKWARD_BLOCKS * LANES };
+  const long H = k->units, depth = PRODUCTS * H, all_panels = panels(k, BACKWARD_BLOCKS);
+  for (long panel = share(all_panels, team, thread); panel < share(all_panels, team, thread + 1); panel++) {
+    REAL *out = k->packed + panel * depth * COLUMNS;
+    long real = least(COLUMNS, H - panel * COLUMNS);
+    for (long first = 0; first < depth; first += 16)
+      for (long c = 0; c < COLUMNS; c++) {
+        const REAL *from = k->weight + (panel * COLUMNS + c) * depth;
+        for (long i = first; i < least(first + 16, depth); i++) out[i * COLUMNS + c] = c < real ? from[i] : 0;
+      }
+  }
+}
+
+// ---- threads that share rows meet here ----
+static void meet(Task *k, long team) {
+  long phase = __atomic_load_n(&k->phase, __ATOMIC_RELAXED);
+  if (__atomic_add_fetch(&k->arrived, 1, __ATOMIC_ACQ_REL) == team) {
+    __atomic_store_n(&k->arrived, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&k->phase, phase + 1, __ATOMIC_RELEASE);
+    return;
+  }
+  for (int spins = 0; __atomic_load_n(&k->phase, __ATOMIC_ACQUIRE) == phase; spins++) {
+    if (spins > 4000) sched_yield();  // the other thread has lost its core: give it ours
+#if defined(__x86_64__)
+    else __builtin_ia32_pause();
+#endif
+  }
+}
+
+// ---- one row, one vector of units, one step ----
+INLINE void gather(V *out, const REAL *base, int count, long H, long n) {
+  for (int i = 0; i < count; i++) out[i] = load(base + i * H, n);
+}
+
+INLINE void forward_block(const Task *k, long p, long t, long u, const V *product, int stride) {
+  const long H = k->units, n = H - u, at = place(k, p, t), wide = width(k);
+  V x[INPUTS + 1], h[PRODUCTS + 1], s[STATES], v[VECTORS + 1], noise[NOISE + 1], y[STATES], saved[SAVED + 1];
+  gather(x, k->x + at * INPUTS * H + u, INPUTS, H, n);
+  for (int i = 0; i < PRODUCTS; i++)
+    h[i] = product ? product[i * stride] : load(k->given + (at * PRODUCTS + i) * H + u, n);
+  for (int i = 0; i < VECTORS; i++) v[i] = load(k->vector[i] + u, n);
+  for (int i = 0; i < NOISE; i++) noise[i] = load(k->noise[i] + at * H + u, n);
+  for (int f = 0; f < STATES; f++) s[f] = *(V *)(k->states + (f * k->rows + p) * wide + u);
+  forward_step(x, h, s, v, noise, y, saved);
+  for (int f = 0; f < STATES; f++) {
+    *(V *)(k->states + (f * k->rows + p) * wide + u) = y[f];
+    if (k->sequence[f]) store(k->sequence[f] + at * H + u, y[f], n);
+  }
+  if (k->saved)
+    for (int i = 0; i < SAVED; i++) store(k->saved + (at * SAVED + i) * H + u, saved[i], n);
+  if (product) {
+    V next = k->mask ? y[0] * load(k->mask + row_of(k, p) * H + u, n) : y[0];
+    *(V *)(k->operands + (((t + 1) & 1) * k->rows + p) * wide + u) = next;
+  }
+}
+
+INLINE void backward_block(const Task *k, long p, long t, long u, const V *product, REAL *d_vector) {
+  const long H = k->units, n = H - u, at = place(k, p, t), wide = width(k), row = row_of(k, p);
+  const long before = t ? place(k, p, t - 1) : row;
+  V x[INPUTS + 1], s[STATES], v[VECTORS + 1], noise[NOISE + 1], y[STATES], saved[SAVED + 1], g[STATES];
+  V dx[INPUTS + 1], dh[PRODUCTS + 1], ds[STATES], dv[VECTORS + 1];
+  V mask = k->mask ? load(k->mask + row * H + u, n) : all(1);
+  if (READS_PARTS) gather(x, k->x + at * INPUTS * H + u, INPUTS, H, n);
+  for (int i = 0; i < VECTORS; i++) v[i] = load(k->vector[i] + u, n);
+  for (int i = 0; i < NOISE; i++) noise[i] = load(k->noise[i] + at * H + u, n);
+  gather(saved, k->saved + at * SAVED * H + u, SAVED, H, n);
+  for (int f = 0; f < STATES; f++) {
+    s[f] = load((t ? k->sequence[f] : k->initial[f]) + before * H + u, n);
+    y[f] = load(k->sequence[f] + at * H + u, n);
+    g[f] = *(V *)(k->states + (f * k->rows + p) * wide + u);
+    if (k->d_sequence[f]) g[f] += load(k->d_sequence[f] + at * H + u, n);
+  }
+  if (product) g[0] += mask * *product;
+  backward_step(x, s, v, noise, y, saved, g, dx, dh, ds, dv);
+  for (int i = 0; i < INPUTS; i++) store(k->d_x + (at * INPUTS + i) * H + u, dx[i], n);
+  for (int i = 0; i < PRODUCTS; i++) {
+    if (!SHARED) store(k->d_product + (at * PRODUCTS + i) * H + u, dh[i], n);
+    if (!k->given) *(V *)(k->operands + (((t & 1) * k->rows + p) * PRODUCTS + i) * wide + u) = dh[i];
+  }
+  for (int f = 0; f < STATES; f++) *(V *)(k->states + (f * k->rows + p) * wide + u) = ds[f];
+  for (int i = 0; i < VECTORS; i++) *(V *)(d_vector + i * wide + u) += dv[i];
+  if (k->operand) store(k->operand + (at + 1) * k->operand_stride - H + u, s[0] * mask, n);
+}
+
+// ---- all of time, for rows [first, last) and panels [from, to) ----
+INLINE long tile_rows(long left, long most) {  // even tiles: 16 rows are 6 + 5 + 5
+  long tiles = (left + most - 1) / most;
+  return (left + tiles - 1) / tiles;
+}
+
+static void forward_part(Task *k, long first, long last, long from, long to, long team) {
+  const long H = k->units, wide = width(k), begin = from * FORWARD_BLOCKS * LANES;
+  const long end = least(to * FORWARD_BLOCKS * LANES, H);
+  for (long p = first; p < last; p++)
+    for (long u = begin; u < end; u += LANES) {
+      const long row = row_of(k, p);
+      for (int f = 0; f < STATES; f++)
+        *(V *)(k->states + (f * k->rows + p) * wide + u) = load(k->initial[f] + row * H + u, H - u);
+      if (PRODUCTS && !k->given) {
+        V h = *(V *)(k->states + p * wide + u);
+        *(V *)(k->operands + p * wide + u) = k->mask ? h * load(k->mask + row * H + u, H - u) : h;
+      }
+    }
+#if PRODUCTS
+  if (!k->given) {
+    if (team > 1) meet(k, team);
+    V products[MOST_ROWS(FORWARD_COLUMNS) * FORWARD_COLUMNS];
+    for (long t = 0, active = last; t < k->steps; t++) {
+      while (active > first && length_of(k, active - 1) <= t) active--;
+      if (active == first) break;
+      for (long panel = from; panel < to; panel++) {
+        const REAL *weights = k->packed + panel * H * FORWARD_COLUMNS * LANES;
+        for (long p = first, rows; p < active; p += rows) {
+          rows = tile_rows(active - p, MOST_ROWS(FORWARD_COLUMNS));
+          forward_product(rows, k->operands + ((t & 1) * k->rows + p) * wide, wide, 1, 0, H, weights, products);
+          for (int j = 0; j < FORWARD_BLOCKS; j++) {
+            long u = (panel * FORWARD_BLOCKS + j) * LANES;
+            if (u >= H) break;
+            for (long r = 0; r < rows; r++)
+              forward_block(k, p + r, t, u, products + r * FORWARD_COLUMNS + j, FORWARD_BLOCKS);
+          }
+        }
+      }
+      if (team > 1) meet(k, team);
+    }
+  } else
+#endif
+    for (long p = first; p < last; p++)
+      for (long u = begin; u < end; u += LANES)
+        for (long t = 0; t < length_of(k, p); t++) forward_block(k, p, t, u, 0, 0);
+  for (int f = 0; f < STATES; f++)
+    for (long p = first; p < last; p++)
+      for (long u = begin; u < end; u += LANES)
+        store(k->final[f] + row_of(k, p) * H + u, *(V *)(k->states + (f * k->rows + p) * wide + u), H - u);
+}
+
+static void backward_part(Task *k, long first, long last, long from, long to, long team, long thread) {
+  const long H = k->units, wide = width(k), begin = from * BACKWARD_BLOCKS * LANES;
+  const long end = least(to * BACKWARD_BLOCKS * LANES, H);
+  REAL *d_vector = k->d_vector + thread * VECTORS * wide;
+  for (int f = 0; f < STATES; f++)
+    for (long p = first; p < last; p++)
+      for (long u = begin; u < end; u += LANES)
+        *(V *)(k->states + (f * k->rows + p) * wide + u) =
+            k->d_final[f] ? load(k->d_final[f] + row_of(k, p) * H + u, H - u) : all(0);
+#if PRODUCTS
+  if (!k->given) {
+    for (long p = first; p < last; p++)
+      for (int i = 0; i < 2 * PRODUCTS; i++)
+        for (long u = begin; u < end; u += LANES)
+          *(V *)(k->operands + (((i & 1) * k->rows + p) * PRODUCTS + i / 2) * wide + u) = all(0);
+    if (team > 1) meet(k, team);
+    V products[MOST_ROWS(BACKWARD_BLOCKS) * BACKWARD_BLOCKS];
+    for (long t = k->steps - 1, active = first; t >= -1; t--) {
+      while (active < last && length_of(k, active) > t) active++;
+      for (long panel = from; panel < to; panel++) {
+        const REAL *weights = k->packed + panel * PRODUCTS * H * BACKWARD_BLOCKS * LANES;
+        for (long p = first, rows; p < active; p += rows) {
+          rows = tile_rows(active - p, MOST_ROWS(BACKWARD_BLOCKS));
+          backward_product(rows, k->operands + (((t + 1) & 1) * k->rows + p) * PRODUCTS * wide, PRODUCTS * wide,
+                           PRODUCTS, wide, H, weights, products);
+          for (int j = 0; j < BACKWARD_BLOCKS; j++) {
+            long u = (panel * BACKWARD_BLOCKS + j) * LANES;
+            if (u >= H) break;
+            for (long r = 0; r < rows; r++) {
+              V *product = products + r * BACKWARD_BLOCKS + j;
+              if (t >= 0) {
+                backward_block(k, p + r, t, u, product, d_vector);
+              } else {  // before the first step: what reaches the initial state
+                V mask = k->mask ? load(k->mask + row_of(k, p + r) * H + u, H - u) : all(1);
+                *(V *)(k->states + (p + r) * wide + u) += mask * *product;
+              }
+            }
+          }
+        }
+      }
+      if (team > 1) meet(k, team);
+    }
+  } else
+#endif
+    for (long p = first; p < last; p++)
+      for (long u = begin; u < end; u += LANES)
+        for (long t = length_of(k, p) - 1; t >= 0; t--) backward_block(k, p, t, u, 0, d_vector);
+  for (int f = 0; f < STATES; f++)
+    for (long p = first; p < last; p++)
+      for (long u = begin; u < end; u += LANES)
+        store(k->d_initial[f] + row_of(k, p) * H + u, *(V *)(k->states + (f * k->rows + p) * wide + u), H - u);
+}
+
+static void forward_work(Task *k, long thread, long team) {
+  const long all_panels = panels(k, FORWARD_BLOCKS);
+  if (k->split) {
+    forward_part(k, 0, k->rows, share(all_panels, team, thread), share(all_panels, team, thread + 1), team);
+  } else {
+    for (long part = thread; part < k->threads; part += team)
+      forward_part(k, share(k->rows, k->threads, part), share(k->rows, k->threads, part + 1), 0, all_panels, 1);
+  }
+}
+
+static void backward_work(Task *k, long thread, long team) {
+  const long all_panels = panels(k, BACKWARD_BLOCKS);
+  if (k->split) {
+    backward_part(k, 0, k->rows, share(all_panels, team, thread), share(all_panels, team, thread + 1), team, thread);
+  } else {
+    for (long part = thread; part < k->threads; part += team)
+      backward_part(k, share(k->rows, k->threads, part), share(k->rows, k->threads, part + 1), 0, all_panels, 1, thread);
+  }
+}
+
+// ---- one streaming step for few rows: weights are read once, where they lie ----
+INLINE void stream_product(const int gates, const REAL *a, long count, const REAL *weights, long H, long u, long n, V *sum) {
+  enum { BLOCKS = 4 };
+  if (n >= BLOCKS * LANES) {
+    for (long i = 0; i < count; i++)
+#pragma GCC unroll 16
+      for (int g = 0; g < gates; g++) {
+        V value = all(a[i]);
+#pragma GCC unroll 4
+        for (int j = 0; j < BLOCKS; j++)
+          sum[g * BLOCKS + j] += value * *(const VU *)(weights + (i * gates + g) * H + u + j * LANES);
+      }
+  } else {
+    for (long i = 0; i < count; i++)
+      for (int g = 0; g < gates; g++)
+        for (int j = 0; j * LANES < n; j++)
+          sum[g * BLOCKS + j] += a[i] * load(weights + (i * gates + g) * H + u + j * LANES, n - j * LANES);
+  }
+}
+
+static void stream_work(Task *k, long thread, long team) {
+  enum { BLOCKS = 4 };
+  const long H = k->units, all_panels = panels(k, BLOCKS);
+  for (long panel = share(all_panels, team, thread); panel < share(all_panels, team, thread + 1); panel++)
+    for (long row = 0; row < k->rows; row++) {
+      long u = panel * BLOCKS * LANES;
+      V x[(INPUTS + 1) * BLOCKS], h[(PRODUCTS + 1) * BLOCKS];
+      for (int i = 0; i < INPUTS * BLOCKS; i++) x[i] = all(0);
+      for (int i = 0; i < PRODUCTS * BLOCKS; i++) h[i] = all(0);
+      stream_product(INPUTS, k->input + row * k->features, k->features, k->input_weight, H, u, H - u, x);
+      if (PRODUCTS) stream_product(PRODUCTS, k->initial[0] + row * H, H, k->weight, H, u, H - u, h);
+      for (int j = 0; j < BLOCKS && u < H; j++, u += LANES) {
+        long n = H - u;
+        V xj[INPUTS + 1], hj[PRODUCTS + 1], s[STATES], v[VECTORS + 1], y[STATES], saved[SAVED + 1];
+        for (int i = 0; i < INPUTS; i++)
+          xj[i] = x[i * BLOCKS + j] + (k->bias ? load(k->bias + i * H + u, n) : all(0));
+        for (int i = 0; i < PRODUCTS; i++) hj[i] = h[i * BLOCKS + j];
+        for (int i = 0; i < VECTORS; i++) v[i] = load(k->vector[i] + u, n);
+        for (int f = 0; f < STATES; f++) s[f] = load(k->initial[f] + row * H + u, n);
+        forward_step(xj, hj, s, v, v, y, saved);
+        for (int f = 0; f < STATES; f++) store(k->final[f] + row * H + u, y[f], n);
+      }
+    }
+}
+
+// ---- entries ----
+static void take_part(void *argument) {
+  Job *job = argument;
+  job->work(job->task, job->thread(), job->team());
+}
+
+static void spread(Task *k, const void **openmp, void (*work)(Task *, long, long)) {
+  if (k->threads > 1 && openmp[0]) {
+    Job job = {k, (Count)openmp[1], (Count)openmp[2], work};
+    ((Parallel)openmp[0])(take_part, &job, (unsigned)k->threads, 0);
+  } else {
+    work(k, 0, 1);
+  }
+}
+
+void forward(Task *k, const void **openmp) {
+  if (PRODUCTS && !k->given) spread(k, openmp, pack_forward);
+  spread(k, openmp, forward_work);
+}
+
+void backward(Task *k, const void **openmp) {
+  if (PRODUCTS && !k->given) spread(k, openmp, pack_backward);
+  spread(k, openmp, backward_work);
+}
+
+void stream(Task *k, const void **openmp) { spread(k, openmp, stream_work); }
+
+long lanes(void) { return LANES; }

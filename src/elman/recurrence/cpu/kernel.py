@@ -1,0 +1,117 @@
+"""A compiled cell: the generated library, what it wants to be told, and the threads it runs on."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from array import array
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+
+import torch
+from torch import Tensor
+
+from elman.recurrence.cpu.compile import library
+from elman.recurrence.cpu.emit import emit, shares_gradient
+from elman.recurrence.trace import Equations, derive
+
+# The fields of ``Task`` in kernel.c, in its order; all are eight bytes wide.
+TASK = (
+    *("rows", "steps", "units", "features", "operand_stride", "reverse", "threads", "split"),
+    *("row", "offset", "length"),
+    *("x", "given", "weight", "mask", "vector", "noise", "initial", "final", "sequence", "saved"),
+    *("d_sequence", "d_final", "d_x", "d_product", "d_initial", "d_vector", "operand"),
+    *("input", "input_weight", "bias"),
+    *("packed", "states", "operands", "arrived", "phase"),
+)
+BY_STATE = ("initial", "final", "sequence", "d_sequence", "d_final", "d_initial")
+
+_forked = False
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+@functools.cache
+def _openmp() -> tuple[ctypes.Array[ctypes.c_void_p], bool]:
+    """Torch's own thread pool, so that no second one competes for the cores."""
+    process = ctypes.CDLL(None)
+    names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+    found = [getattr(process, name, None) for name in names]
+    addresses = [ctypes.cast(f, ctypes.c_void_p) if f is not None else None for f in found]
+    return (ctypes.c_void_p * 3)(*addresses), None not in found
+
+
+def threads() -> int:
+    """As many as torch uses; one in a forked child, where the pool of the parent is gone."""
+    return torch.get_num_threads() if _openmp()[1] and not _forked else 1
+
+
+class Kernel:
+    """The compiled forward, backward and streaming step of one set of equations."""
+
+    def __init__(self, equations: Equations, dtype: torch.dtype, rates: Mapping[str, float]) -> None:
+        gradients = derive(equations)
+        self.equations = equations
+        self.rates = rates
+        self.dtype = dtype
+        self.saved = len(gradients.saved)
+        self.shared = shares_gradient(equations, gradients)
+        self.reads_parts = gradients.reads_parts
+        self.source = "\n".join(
+            [
+                f"#define DOUBLE {int(dtype == torch.float64)}",
+                _text("mathematics.c"),
+                emit(equations, gradients),
+                _text("kernel.c"),
+            ]
+        )
+        loaded = library(self.source)
+        self._entries = {name: getattr(loaded, name) for name in ("forward", "backward", "stream")}
+        for entry in self._entries.values():
+            entry.argtypes, entry.restype = (ctypes.c_void_p, ctypes.c_void_p), None
+        self.lanes: int = loaded.lanes()
+        self._pool = _openmp()[0]
+        counts = {
+            "vector": len(equations.vectors) + 1,
+            "noise": len(equations.noise) + 1,
+            **dict.fromkeys(BY_STATE, len(equations.states)),
+        }
+        self._places: dict[str, int] = {}
+        self._size = 0
+        for name in TASK:
+            self._places[name] = self._size
+            self._size += counts.get(name, 1)
+
+    def call(self, entry: str, **task: int | Tensor | Sequence[Tensor | None] | None) -> None:
+        """Run one entry of the library on a task, told field by field; what is not told is zero."""
+        slots = [0] * self._size
+        for name, value in task.items():
+            place = self._places[name]
+            if value is None:
+                continue
+            if isinstance(value, int):
+                slots[place] = value
+            elif isinstance(value, Tensor):
+                slots[place] = value.data_ptr()
+            else:
+                for i, tensor in enumerate(value):
+                    slots[place + i] = 0 if tensor is None else tensor.data_ptr()
+        words = array("q", slots)
+        self._entries[entry](words.buffer_info()[0], self._pool)
+
+    def width(self, units: int) -> int:
+        """A row of units, rounded up to whole vectors."""
+        return -(-units // self.lanes) * self.lanes
+
+
+@functools.cache
+def _text(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")
+

@@ -1,0 +1,295 @@
+"""The whole walk over time as one differentiable operation around the compiled kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elman.recurrence.contract import Noise, Walkable
+from elman.recurrence.cpu.kernel import Kernel, threads
+from elman.recurrence.loop import walk_parts
+from elman.tensors.products import affine, multiply
+from elman.tensors.rows import pick, spread
+
+SMALL = 1 << 17  # multiplications below which a second thread costs more than it gives
+SPLIT = 1 << 16  # weights from which on two threads may share them and meet at every step
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Where things lie: B rows, up to T steps; N real steps in all, listed by ``index`` if padded."""
+
+    B: int
+    T: int
+    H: int
+    reverse: bool
+    lengths: Tensor | None = None
+    index: Tensor | None = None
+
+    @property
+    def N(self) -> int:
+        return self.B * self.T if self.index is None else len(self.index)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """(B, T, ·) → (N, ·)"""
+        flat = x.reshape(self.B * self.T, x.shape[-1])
+        return flat if self.index is None else pick(flat, self.index)
+
+    def padded(self, rows: Tensor) -> Tensor:
+        """(N, ·) → (B, T, ·) with zeros"""
+        full = rows if self.index is None else spread(rows, self.index, self.B * self.T)
+        return full.view(self.B, self.T, rows.shape[-1])
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """The tensors that the walk reads, in the order in which the operation takes them.
+
+    Without ``W_x``, ``x`` holds the input parts themselves (a cell with a projection of its own).
+    """
+
+    x: Tensor  # (N, D)
+    W_x: Tensor | None
+    b: Tensor | None
+    W_h: Tensor | None
+    mask: Tensor | None
+    noise: tuple[Tensor, ...]
+    vectors: tuple[Tensor, ...]
+    initial: tuple[Tensor, ...]
+
+    def flat(self) -> tuple[Tensor | None, ...]:
+        return (self.x, self.W_x, self.b, self.W_h, self.mask, *self.noise, *self.vectors, *self.initial)
+
+    @staticmethod
+    def of(kernel: Kernel, flat: tuple[Any, ...]) -> Leaves:
+        first = 5 + len(kernel.equations.noise)
+        second = first + len(kernel.equations.vectors)
+        return Leaves(*flat[:5], flat[5:first], flat[first:second], flat[second:])
+
+
+
+def scan(kernel: Kernel, cell: Walkable, leaves: Leaves, shape: Shape, whole: bool) -> tuple[Any, Any]:
+    """States at all real steps (N, H) — all of them, or only the first — and the final state."""
+    flat = leaves.flat()
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in flat):
+        results: tuple[Tensor, ...] = _Scan.apply(kernel, cell, shape, whole, *flat)
+    else:
+        results = _forward(kernel, leaves, shape, whole, training=False)[0]
+    fields = len(leaves.initial)
+    return results[:-fields], cell.State(*results[-fields:])
+
+
+class _Scan(torch.autograd.Function):
+    """Forward and backward through time by the kernel; a second derivative goes through the loop."""
+
+    @staticmethod
+    def forward(ctx: Any, kernel: Kernel, cell: Walkable, shape: Shape, whole: bool, *flat: Any) -> Any:
+        results, kept = _forward(kernel, Leaves.of(kernel, flat), shape, whole, training=True)
+        ctx.kernel, ctx.cell, ctx.shape, ctx.whole, ctx.count = kernel, cell, shape, whole, len(flat)
+        ctx.save_for_backward(*flat, *kept)
+        ctx.set_materialize_grads(False)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[4:]
+        leaves = Leaves.of(ctx.kernel, tensors[: ctx.count])
+        if torch.is_grad_enabled():
+            found = _differentiable(ctx.cell, ctx.kernel, leaves, ctx.shape, ctx.whole, gradients, wanted)
+        else:
+            found = _backward(ctx.kernel, leaves, ctx.shape, tensors[ctx.count :], gradients, wanted)
+        return None, None, None, None, *found
+
+
+def _forward(
+    kernel: Kernel, leaves: Leaves, shape: Shape, whole: bool, *, training: bool
+) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
+    """Run the kernel forward: what it returns, and what the backward pass needs."""
+    like, H, N = leaves.x, shape.H, shape.N
+    fields = len(leaves.initial)
+    shown = fields if whole else 1
+    kept = fields if training else shown
+    parts = leaves.x if leaves.W_x is None else multiply(leaves.x, leaves.W_x, leaves.b)
+    sequences = [like.new_empty(N, H) for _ in range(kept)]
+    final = [like.new_empty(shape.B, H) for _ in range(fields)]
+    saved = like.new_empty(N, kernel.saved * H) if training else None
+    given = _operand(leaves) @ leaves.W_h if shape.T == 1 and leaves.W_h is not None else None
+    plan = _Plan(kernel, leaves, shape, groups=1, given=given is not None)
+    kernel.call(
+        "forward",
+        **plan.task,
+        x=parts,
+        given=given,
+        final=final,
+        sequence=sequences,
+        saved=saved,
+    )
+    return (*sequences[:shown], *final), (parts if kernel.reads_parts else None, saved, *sequences)
+
+
+def _backward(
+    kernel: Kernel,
+    leaves: Leaves,
+    shape: Shape,
+    kept: tuple[Tensor | None, ...],
+    gradients: tuple[Tensor | None, ...],
+    wanted: tuple[bool, ...],
+) -> tuple[Tensor | None, ...]:
+    """Run the kernel backward; the gradients of weights are products over all steps after it."""
+    e, H, N = kernel.equations, shape.H, shape.N
+    parts, saved, *sequences = kept
+    like, D = leaves.x, leaves.x.shape[-1]
+    fields, W_h = len(leaves.initial), leaves.W_h
+    arrived = [None if g is None else g.contiguous() for g in gradients]
+    d_parts = like.new_empty(N, len(e.inputs) * H)
+    d_products = d_parts if kernel.shared else like.new_empty(N, len(e.products) * H)
+    d_initial = [torch.empty_like(t) for t in leaves.initial]
+    # One gate gradient for x and h: their weights' gradients are then one product, [x; h]ᵀ d.
+    joint = kernel.shared and wanted[1] and wanted[3]
+    operand = like.new_empty(N, (D if joint else 0) + H) if wanted[3] else None
+    single = shape.T == 1 and W_h is not None
+    plan = _Plan(kernel, leaves, shape, groups=len(e.products), given=single)
+    d_vectors = like.new_zeros(plan.threads, len(e.vectors), kernel.width(H))
+    kernel.call(
+        "backward",
+        **plan.task,
+        x=parts,
+        given=d_products if single else None,
+        sequence=sequences,
+        saved=saved,
+        d_sequence=arrived[:-fields],
+        d_final=arrived[-fields:],
+        d_x=d_parts,
+        d_product=d_products,
+        d_initial=d_initial,
+        d_vector=d_vectors,
+        operand=operand,
+        operand_stride=0 if operand is None else operand.shape[1],
+    )
+    if single and W_h is not None:
+        reached = d_products @ W_h.t()
+        d_initial[0] += reached if leaves.mask is None else reached * leaves.mask
+    d_W_x = d_W_h = None
+    if joint and operand is not None:
+        operand[:, :D] = leaves.x
+        d_W_x, d_W_h = (operand.t() @ d_parts).split((D, H))
+    else:
+        if operand is not None:
+            d_W_h = operand.t() @ d_products
+        if wanted[1]:
+            d_W_x = leaves.x.t() @ d_parts
+    d_x = d_parts
+    if leaves.W_x is not None:
+        d_x = multiply(d_parts, leaves.W_x.t()) if wanted[0] else None  # type: ignore[assignment]
+    return (
+        d_x,
+        d_W_x,
+        d_parts.sum(0) if wanted[2] else None,
+        d_W_h,
+        None,
+        *((None,) * len(leaves.noise)),
+        *(d_vectors.sum(0)[:, :H].unbind(0) if e.vectors else ()),
+        *d_initial,
+    )
+
+
+def _operand(leaves: Leaves) -> Tensor:
+    return leaves.initial[0] if leaves.mask is None else leaves.initial[0] * leaves.mask
+
+
+class _Plan:
+    """How the work is shared out between threads, and the part of the task that follows from it."""
+
+    def __init__(self, kernel: Kernel, leaves: Leaves, shape: Shape, *, groups: int, given: bool) -> None:
+        """
+        Args:
+            groups: how many rows of H the weights multiply at a step (states: 1, gradients: gates).
+            given: the recurrent products are made elsewhere.
+        """
+        B, H, fields = shape.B, shape.H, len(leaves.initial)
+        W_h = None if given else leaves.W_h
+        weights = 0 if W_h is None else W_h.numel()
+        self.threads = threads() if shape.N * (weights + 8 * H) > SMALL else 1
+        split = self.threads > 1 and B < 2 * self.threads and weights >= SPLIT
+        if not split:
+            self.threads = min(self.threads, B)
+        row, offset, length = self._order(shape.lengths, 1 if split else self.threads)
+        width, panel = kernel.width(H), 4 * kernel.lanes
+        states = fields * B * width
+        operands = 0 if W_h is None else 2 * B * groups * width
+        packed = 0 if W_h is None else W_h.shape[1] * (-(-H // panel) * panel)
+        workspace = leaves.x.new_empty(states + operands + packed)
+        self.task: dict[str, Any] = {
+            "rows": B,
+            "steps": shape.T,
+            "units": H,
+            "reverse": int(shape.reverse),
+            "threads": self.threads,
+            "split": int(split),
+            "row": row,
+            "offset": offset,
+            "length": length,
+            "weight": W_h,
+            "mask": leaves.mask,
+            "vector": leaves.vectors,
+            "noise": leaves.noise,
+            "initial": leaves.initial,
+            "states": workspace,
+            "operands": workspace[states:],
+            "packed": workspace[states + operands :],
+        }
+
+    @staticmethod
+    def _order(lengths: Tensor | None, parts: int) -> tuple[Tensor | None, ...]:
+        """Rows longest first, dealt to the threads in turn: (row, offset, length) by position."""
+        if lengths is None:
+            return None, None, None
+        order = lengths.argsort(descending=True, stable=True)
+        if parts > 1:
+            order = torch.cat([order[part::parts] for part in range(parts)])
+        offsets = lengths.cumsum(0) - lengths
+        return order, offsets[order], lengths[order]
+
+
+def _differentiable(
+    cell: Walkable,
+    kernel: Kernel,
+    leaves: Leaves,
+    shape: Shape,
+    whole: bool,
+    gradients: tuple[Tensor | None, ...],
+    wanted: tuple[bool, ...],
+) -> tuple[Tensor | None, ...]:
+    """The same gradients through the plain loop, so that they can be differentiated again."""
+    flat = leaves.flat()
+    fresh = [t.view_as(t) if t is not None and w else t for t, w in zip(flat, wanted, strict=True)]
+    again = Leaves.of(kernel, tuple(fresh))
+    noise = zip(kernel.equations.noise, again.noise, strict=True)
+    drawn = {name: shape.padded(n) != 0 for name, n in noise}
+    states, final = walk_parts(
+        cell.with_vectors(again.vectors),
+        shape.padded(again.x if again.W_x is None else affine(again.x, again.W_x, again.b)),
+        again.W_h,
+        cell.State(*again.initial),
+        shape.lengths,
+        reverse=shape.reverse,
+        noise=Noise(mask=again.mask, zoneout={**kernel.rates, **drawn}),
+    )
+    shown = states if whole else states[:1]
+    results = [*(shape.rows(field) for field in shown), *final]
+    pairs = [
+        (r, g) for r, g in zip(results, gradients, strict=True) if g is not None and r.requires_grad
+    ]
+    found = iter(
+        torch.autograd.grad(
+            [result for result, _ in pairs],
+            [t for t, w in zip(fresh, wanted, strict=True) if w],
+            [gradient for _, gradient in pairs],
+            create_graph=True,
+            allow_unused=True,
+        )
+    )
+    return tuple(next(found) if w else None for w in wanted)

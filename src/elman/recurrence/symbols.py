@@ -1,0 +1,272 @@
+"""Symbols: stand-ins for tensors that write down what torch functions and operators do to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from elman.errors import EquationError
+from elman.recurrence.operations import OPERATIONS
+
+FREE_FORM = "write a free-form cell instead: override step(self, x, s, product) with any torch code"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One value of the graph; ``index`` grows from arguments to results."""
+
+    index: int
+    op: str
+    args: tuple[Node, ...] = ()
+    name: str = ""
+    value: float | None = None
+
+    @property
+    def boolean(self) -> bool:
+        return self.op in OPERATIONS and OPERATIONS[self.op].boolean
+
+
+@dataclass
+class Graph:
+    """Nodes, each value only once."""
+
+    known: dict[tuple[Any, ...], Node] = field(default_factory=dict)
+
+    def leaf(self, kind: str, name: str) -> Symbol:
+        return Symbol(self, self._node((kind, name), kind, name=name))
+
+    def constant(self, value: float) -> Symbol:
+        return Symbol(self, self._node(("constant", repr(value)), "constant", value=value))
+
+    def apply(self, op: str, *arguments: Symbol | float) -> Symbol:
+        """The result of an operation, with the few identities that gradients bring in folded."""
+        symbols = [a if isinstance(a, Symbol) else self.constant(float(a)) for a in arguments]
+        if op not in ("where", "and", "or", "not"):
+            symbols = [self._real(s) for s in symbols]
+        elif op == "where":
+            symbols[1:] = [self._real(s) for s in symbols[1:]]
+        if op == "mul" and 1.0 in (symbols[0].value, symbols[1].value):
+            return symbols[1] if symbols[0].value == 1.0 else symbols[0]
+        if op == "neg" and symbols[0].node.op == "neg":
+            return Symbol(self, symbols[0].node.args[0])
+        nodes = tuple(s.node for s in symbols)
+        return Symbol(self, self._node((op, *(n.index for n in nodes)), op, nodes))
+
+    def _real(self, symbol: Symbol) -> Symbol:
+        return self.apply("where", symbol, 1.0, 0.0) if symbol.node.boolean else symbol
+
+    def _node(self, key: tuple[Any, ...], op: str, args: tuple[Node, ...] = (), **rest: Any) -> Node:
+        if key not in self.known:
+            self.known[key] = Node(len(self.known), op, args, **rest)
+        return self.known[key]
+
+
+class Symbol:
+    """A stand-in for a tensor inside R: every operation on it is written down."""
+
+    __array_ufunc__ = None  # numpy must not try
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, graph: Graph, node: Node) -> None:
+        self.graph = graph
+        self.node = node
+
+    @property
+    def value(self) -> float | None:
+        return self.node.value
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Symbol:
+        name = getattr(function, "__name__", repr(function))
+        if function in _FUNCTIONS:
+            return _call(name, _FUNCTIONS[function], args, kwargs or {})
+        raise EquationError(f"equations cannot use torch's {name!r}; {FREE_FORM}")
+
+    def __getattr__(self, name: str) -> Callable[..., Symbol]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in _METHODS:
+            return lambda *args, **kwargs: _call(name, _METHODS[name], (self, *args), kwargs)
+        raise EquationError(f"equations cannot use {name!r} of a tensor; {FREE_FORM}")
+
+    def where(self, a: Any, b: Any) -> Symbol:
+        """``a`` where this is true, ``b`` elsewhere."""
+        return _where(self, a, b)
+
+    def __bool__(self) -> bool:
+        raise EquationError("equations cannot branch on a value (if, and, or, not); use torch.where")
+
+    def __float__(self) -> float:
+        raise EquationError("equations cannot turn a value into a Python number; use torch functions")
+
+    def __iter__(self) -> Any:
+        raise EquationError(f"equations cannot take a value apart: they are pointwise; {FREE_FORM}")
+
+    __getitem__ = __len__ = __int__ = __index__ = __iter__  # type: ignore[assignment]
+
+    def __matmul__(self, other: Any) -> Symbol:
+        raise EquationError(
+            f"equations cannot multiply by a matrix ('@'): declare a gate and read h.<gate>, or {FREE_FORM}"
+        )
+
+    __rmatmul__ = __matmul__
+
+    def __repr__(self) -> str:
+        return f"<{self.node.op} {self.node.name or self.node.value or ''}>"
+
+
+def _symbol(graph: Graph, argument: Any) -> Symbol:
+    if isinstance(argument, Symbol):
+        return argument
+    if isinstance(argument, torch.Tensor):
+        raise EquationError(
+            "equations hold a tensor; a learned per-unit vector is declared as vectors = (\"name\",) and read as "
+            f"self.name, a constant is a Python number; for anything else {FREE_FORM}"
+        )
+    try:
+        return graph.constant(float(argument))
+    except (TypeError, ValueError):
+        raise EquationError(f"equations cannot use {argument!r}; values are numbers and symbols") from None
+
+
+def _call(name: str, function: Callable[..., Symbol], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Symbol:
+    try:
+        return function(*args, **kwargs)
+    except EquationError:
+        raise
+    except TypeError as error:
+        raise EquationError(f"equations cannot use {name!r} with these arguments: {error}; {FREE_FORM}") from None
+
+
+def _plain(op: str, arity: int) -> Callable[..., Symbol]:
+    """The table's operation as a function of symbols and numbers."""
+
+    def function(*args: Any) -> Symbol:
+        if len(args) != arity:
+            raise TypeError(f"{arity} arguments expected, {len(args)} given")
+        graph = next(a.graph for a in args if isinstance(a, Symbol))
+        return graph.apply(op, *(_symbol(graph, a) for a in args))
+
+    return function
+
+
+_ONE = ("neg", "sigmoid", "tanh", "relu", "exp", "log", "sqrt", "abs", "sign", "erf", "sin", "cos", "not")
+_TWO = ("add", "sub", "mul", "div", "maximum", "minimum", "lt", "le", "gt", "ge", "eq", "ne", "and", "or")
+_P: dict[str, Callable[..., Symbol]] = {op: _plain(op, 1) for op in _ONE} | {op: _plain(op, 2) for op in _TWO}
+_P["select"] = _plain("where", 3)
+
+
+def _pow(a: Any, b: Any) -> Symbol:
+    """Small whole powers become products, as torch computes them."""
+    if isinstance(a, Symbol) and not isinstance(b, Symbol):
+        exponent = _symbol(a.graph, b).value
+        if exponent is not None and exponent in (1.0, 2.0, 3.0, 4.0):
+            result = a
+            for _ in range(int(exponent) - 1):
+                result = result * a
+            return result
+        if exponent == 0.5:
+            return a.sqrt()
+        if exponent == 0.0:
+            return a.graph.constant(1.0)
+    graph = next(s.graph for s in (a, b) if isinstance(s, Symbol))
+    return graph.apply("pow", _symbol(graph, a), _symbol(graph, b))
+
+
+def _where(condition: Any, a: Any, b: Any) -> Symbol:
+    if not (isinstance(condition, Symbol) and condition.node.boolean):
+        raise EquationError("torch.where needs a comparison as its condition, as in torch.where(x.i > 0, a, b)")
+    return _P["select"](condition, a, b)
+
+
+def _clamp(a: Symbol, min: Any = None, max: Any = None) -> Symbol:
+    if min is None and max is None:
+        raise EquationError("clamp needs min, max or both")
+    if isinstance(min, Symbol) or isinstance(max, Symbol):
+        raise EquationError("clamp takes numbers as its bounds; use torch.maximum and torch.minimum for values")
+    low, high = (-math.inf if min is None else min), (math.inf if max is None else max)
+    return a.graph.apply("clamp", a, _symbol(a.graph, low), _symbol(a.graph, high))
+
+
+def _softplus(a: Symbol, beta: float = 1.0, threshold: float = 20.0) -> Symbol:
+    scaled = a if beta == 1 else a * beta
+    result = a.graph.apply("softplus", scaled)
+    return result if beta == 1 else result / beta
+
+
+def _gelu(a: Symbol, approximate: str = "none") -> Symbol:
+    if approximate == "tanh":
+        return 0.5 * a * (1.0 + (0.7978845608028654 * (a + 0.044715 * a * a * a)).tanh())
+    return a.graph.apply("gelu", a)
+
+
+def _sum(a: Any, b: Any, *, alpha: float = 1.0) -> Symbol:
+    return _P["add"](a, b if alpha == 1 else b * alpha)
+
+
+def _difference(a: Any, b: Any, *, alpha: float = 1.0) -> Symbol:
+    return _P["sub"](a, b if alpha == 1 else b * alpha)
+
+
+_METHODS: dict[str, Callable[..., Symbol]] = {
+    **{op: _P[op] for op in (*_ONE[:-1], *_TWO[2:12])},
+    "add": _sum,
+    "sub": _difference,
+    "pow": _pow,
+    "clamp": _clamp,
+    "clip": _clamp,
+    "softplus": _softplus,
+    "softsign": lambda a: a / (1.0 + a.abs()),
+    "gelu": _gelu,
+    "square": lambda a: a * a,
+    "reciprocal": lambda a: 1.0 / a,
+    "rsqrt": lambda a: 1.0 / a.sqrt(),
+    "silu": lambda a, inplace=False: a * a.sigmoid(),
+    "zeros_like": lambda a: a.graph.constant(0.0),
+    "ones_like": lambda a: a.graph.constant(1.0),
+    "logical_and": _P["and"],
+    "logical_or": _P["or"],
+    "logical_not": _P["not"],
+}
+
+_FUNCTIONS: dict[Callable[..., Any], Callable[..., Symbol]] = {
+    getattr(home, name): function
+    for name, function in _METHODS.items()
+    for home in (torch, torch.special, F)
+    if hasattr(home, name)
+} | {
+    torch.where: _where,
+    torch.special.expit: _P["sigmoid"],
+    torch.subtract: _difference,
+    torch.multiply: _P["mul"],
+    torch.divide: _P["div"],
+    torch.true_divide: _P["div"],
+    F.relu: lambda a, inplace=False: _P["relu"](a),
+}
+
+
+def _operator(op: str, *, swapped: bool = False) -> Callable[[Symbol, Any], Symbol]:
+    function = _METHODS.get(op) or _P[op]
+    if swapped:
+        return lambda a, b: function(b, a)
+    return lambda a, b: function(a, b)
+
+
+for _name, _op in {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow"}.items():
+    setattr(Symbol, f"__{_name}__", _operator(_op))
+    setattr(Symbol, f"__r{_name}__", _operator(_op, swapped=True))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne", "and", "or"):
+    setattr(Symbol, f"__{_name}__", _operator(_name))
+for _name, _op in {"neg": "neg", "abs": "abs", "invert": "not"}.items():
+    setattr(Symbol, f"__{_name}__", _P[_op])

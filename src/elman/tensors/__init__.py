@@ -1,0 +1,1 @@
+"""Helpers that know tensors only: checks, rows of padded batches, states."""

@@ -1,0 +1,84 @@
+"""Checks of arguments: each names the argument, its value and the rule."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elman.errors import ArgumentError, ShapeError
+
+
+def check_size(name: str, value: Any, *, least: int = 1) -> int:
+    """A whole number of at least ``least``.
+
+    >>> check_size("hidden_size", 0)
+    Traceback (most recent call last):
+    elman.errors.ArgumentError: E101: hidden_size is 0; it must be a whole number of at least 1
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ArgumentError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+    return value
+
+
+def check_rate(name: str, value: Any) -> float:
+    """A probability below one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise ArgumentError(f"{name} is {value!r}; it must be a probability: 0 or more, below 1")
+    return float(value)
+
+
+def check_choice(name: str, value: Any, known: Sequence[str]) -> str:
+    if value not in known:
+        raise ArgumentError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, known))}")
+    return str(value)
+
+
+def check_tensor(name: str, value: Any, shape: tuple[int | str, ...]) -> Tensor:
+    """A tensor of this shape; a letter stands for any size of at least one."""
+    if not isinstance(value, Tensor):
+        raise ShapeError(f"{name} is a {type(value).__name__}; it must be a tensor of shape {_show(shape)}")
+    fits = value.dim() == len(shape) and all(
+        size >= 1 if isinstance(rule, str) else size == rule
+        for rule, size in zip(shape, value.shape, strict=True)
+    )
+    if not fits:
+        raise ShapeError(f"{name} has shape {_show(value.shape)}; it must be {_show(shape)}")
+    return value
+
+
+def check_like(name: str, value: Tensor, reference_name: str, reference: Tensor) -> None:
+    """The same type of number on the same device."""
+    if value.dtype != reference.dtype:
+        raise ShapeError(
+            f"{name} is {value.dtype} but {reference_name} is {reference.dtype}; "
+            f"convert one of them, as in {name}.to({reference.dtype})"
+        )
+    if value.device != reference.device:
+        raise ShapeError(f"{name} is on {value.device} but {reference_name} is on {reference.device}; move one")
+
+
+def check_lengths(lengths: Any, B: int, T: int) -> Tensor:
+    """Whole numbers from 1 to T, one a row, as an int64 tensor on the CPU or where they came from."""
+    if not isinstance(lengths, Tensor):
+        try:
+            lengths = torch.as_tensor(lengths)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ShapeError(f"lengths is {lengths!r}; it must hold {B} whole numbers ({error})") from None
+    if lengths.dim() != 1 or len(lengths) != B:
+        raise ShapeError(f"lengths has shape {_show(lengths.shape)}; it must be ({B}), one a row of x")
+    if lengths.dtype.is_floating_point or lengths.dtype == torch.bool or lengths.dtype.is_complex:
+        raise ShapeError(f"lengths is {lengths.dtype}; it must hold whole numbers")
+    lengths = lengths.long()
+    if not torch.compiler.is_compiling():
+        low, high = int(lengths.min()), int(lengths.max())
+        if low < 1 or high > T:
+            row = int(lengths.argmin() if low < 1 else lengths.argmax())
+            raise ShapeError(
+                f"lengths[{row}] is {low if low < 1 else high}; a length is at least 1 and at most the {T} steps of x"
+            )
+    return lengths
+
+
+def _show(shape: Sequence[int | str]) -> str:
+    return f"({', '.join(map(str, shape))})"

@@ -1,0 +1,69 @@
+"""Large matrix products through the faster of torch's two CPU libraries, differentiable as ever."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+LARGE = 1 << 25  # multiplications from which on oneDNN is the better library
+
+
+def extraordinary(*tensors: Tensor | None) -> str | None:
+    """Why these are not plain tensors of this process's memory, or None if they are.
+
+    Code that reads memory by address, or that is differentiated by hand, serves plain tensors only.
+    """
+    if torch.compiler.is_compiling():
+        return "torch.compile is tracing"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "a torch.func transform is at work"
+    if forward_ad._current_level >= 0:
+        return "forward-mode differentiation is at work"
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        if tensor.device.type != "cpu":
+            return f"a tensor is on {tensor.device}"
+        if type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter:
+            return f"a tensor is of the kind {type(tensor).__name__}"
+    return None
+
+
+def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``a b + bias`` for (N, K) and (K, M), without a gradient.
+
+    oneDNN takes factors as they lie and is 5–15 % faster than MKL on the large products of recurrent
+    networks (measured on Zen 4); small ones are better off with MKL.
+    """
+    large = a.shape[0] * b.numel() >= LARGE
+    if large and a.dtype == torch.float32 and torch.backends.mkldnn.is_available():
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.t(), bias, "none", [], "")
+        return result
+    return torch.addmm(bias, a, b) if bias is not None else a @ b
+
+
+class _Affine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, W)
+        return multiply(x, W, b)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, W = ctx.saved_tensors
+        g, wanted = gradients[0], ctx.needs_input_grad
+        return (
+            affine(g, W.t()) if wanted[0] else None,
+            affine(x.t(), g) if wanted[1] else None,
+            g.sum(0) if wanted[2] else None,
+        )
+
+
+def affine(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
+    """``x W + b`` for (N, D) and (D, M), differentiable any number of times."""
+    if torch.is_autocast_enabled(x.device.type) or extraordinary(x, W, b) is not None:
+        return torch.addmm(b, x, W) if b is not None else x @ W
+    result: Tensor = _Affine.apply(x, W, b)
+    return result
+

@@ -1,0 +1,57 @@
+"""Padded batches and their real rows: (B, T, …) with lengths, and (N, …) without the padding."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx
+
+
+def length_mask(lengths: Tensor, T: int) -> Tensor:
+    """(B, T), True at real positions.
+
+    >>> length_mask(torch.tensor([1, 3]), 3)
+    tensor([[ True, False, False],
+            [ True,  True,  True]])
+    """
+    return torch.arange(T, device=lengths.device) < lengths[:, None]
+
+
+def real_rows(lengths: Tensor, T: int) -> Tensor:
+    """(N,): where the real positions lie among the B·T positions of a padded batch, row by row."""
+    return length_mask(lengths, T).flatten().nonzero().squeeze(1)
+
+
+class _Pick(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.total = rows.shape[0]
+        return rows.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return spread(gradients[0], ctx.saved_tensors[0], ctx.total), None
+
+
+class _Spread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, rows: Tensor, index: Tensor, total: int) -> Tensor:
+        ctx.save_for_backward(index)
+        return rows.new_zeros(total, *rows.shape[1:]).index_copy_(0, index, rows)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return pick(gradients[0], ctx.saved_tensors[0]), None, None
+
+
+def pick(rows: Tensor, index: Tensor) -> Tensor:
+    """The rows at ``index``, each at most once: (R, …) → (N, …). Its gradient is ``spread``."""
+    result: Tensor = _Pick.apply(rows, index)
+    return result
+
+
+def spread(rows: Tensor, index: Tensor, total: int) -> Tensor:
+    """Rows put at ``index`` among zeros: (N, …) → (total, …). Its gradient is ``pick``."""
+    result: Tensor = _Spread.apply(rows, index, total)
+    return result
