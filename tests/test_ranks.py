@@ -116,9 +116,7 @@ def test_no_import_goes_uphill() -> None:
         ("cells/lstm.py", "import elman", False),
     ],
 )
-def test_the_check_tells_good_imports_from_bad(
-    tmp_path: Path, file: str, code: str, allowed: bool
-) -> None:
+def test_the_check_tells_good_imports_from_bad(tmp_path: Path, file: str, code: str, allowed: bool) -> None:
     path = tmp_path / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(code, encoding="utf-8")

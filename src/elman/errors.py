@@ -1,12 +1,12 @@
 """What goes wrong for a user, as one small tree; every error has a number and says what to do.
 
-    ElmanError
-    ├── ArgumentError (ValueError)       E101  an argument has a value that no rule allows
-    │   └── ShapeError                   E102  a tensor has the wrong shape, type or place
-    ├── UnknownNameError (KeyError)      E103  a name is not among the known ones
-    ├── EquationError (TypeError)        E201  a cell's equations cannot be read
-    └── BackendError (RuntimeError)      E301  the backend asked for cannot serve
-    BackendNotice (UserWarning)                said once when a slower path is taken
+ElmanError
+├── ArgumentError (ValueError)       E101  an argument has a value that no rule allows
+│   └── ShapeError                   E102  a tensor has the wrong shape, type or place
+├── UnknownNameError (KeyError)      E103  a name is not among the known ones
+├── EquationError (TypeError)        E201  a cell's equations cannot be read
+└── BackendError (RuntimeError)      E301  the backend asked for cannot serve
+BackendNotice (UserWarning)                said once when a slower path is taken
 """
 
 import difflib

@@ -68,7 +68,9 @@ class Cell(nn.Module, metaclass=_Finished):
                 raise ArgumentError(f"{cls.__name__}.{kind} is {names!r}; it must be a tuple of plain words")
             setattr(cls, kind, tuple(names))
         if not cls.state:
-            raise ArgumentError(f"{cls.__name__}.state is empty; name at least one state, as in state = ('h',)")
+            raise ArgumentError(
+                f"{cls.__name__}.state is empty; name at least one state, as in state = ('h',)"
+            )
         cls.State = namedtuple("State", cls.state, module=cls.__module__)  # type: ignore[misc]
         cls.State.__qualname__ = f"{cls.__qualname__}.State"
 
@@ -150,6 +152,11 @@ class Cell(nn.Module, metaclass=_Finished):
         return self._output_size
 
     @property
+    def state_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of every state, without the batch."""
+        return self._state_shapes
+
+    @property
     def projects_itself(self) -> bool:
         return type(self).project is not Cell.project or self.W_x is None
 
@@ -164,6 +171,14 @@ class Cell(nn.Module, metaclass=_Finished):
         if gate not in gates or parameter is None:
             raise ArgumentError(f"{weights} has no block {gate!r}; it has {', '.join(gates) or 'none'}")
         return parameter.detach().split(self.hidden_size, -1)[gates.index(gate)]
+
+    def weights(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, tuple[Tensor, ...]]:
+        """W_x, b, W_h and the vectors: the attributes, without torch's slow way to them."""
+        own = self._parameters
+        try:
+            return own["W_x"], own["b"], own["W_h"], tuple([own[name] for name in self.vectors])  # type: ignore[misc]
+        except KeyError:  # a parametrisation computes them
+            return self.W_x, self.b, self.W_h, self.vector_values()
 
     def vector_values(self) -> tuple[Tensor, ...]:
         return tuple(getattr(self, name) for name in self.vectors)
@@ -202,7 +217,9 @@ class Cell(nn.Module, metaclass=_Finished):
         self.reset_parameters()
         self._name_blocks()
         with torch.no_grad():
-            self._output_size = self.O(self.initial_state(1, torch.zeros(()))).shape[-1]
+            start = self.initial_state(1, torch.zeros(()))
+            self._state_shapes = tuple(tuple(field.shape[1:]) for field in start)
+            self._output_size = self.O(start).shape[-1]
 
     def _name_blocks(self) -> None:
         self.Inputs = namedtuple("x", self._inputs) if self.gates else None

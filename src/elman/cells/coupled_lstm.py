@@ -10,9 +10,9 @@ from elman.cells.base import Cell
 class CoupledLSTM(Cell):
     """LSTM with coupled input and forget gate (Greff et al. 2017): i = 1 - f.
 
-        f = σ(x W^xf + h W^hf + b_f)        z = tanh(x W^xz + h W^hz + b_z)
-        o = σ(x W^xo + h W^ho + b_o)        c' = f ⊙ c + (1 - f) ⊙ z
-                                            h' = o ⊙ tanh(c')
+    f = σ(x W^xf + h W^hf + b_f)        z = tanh(x W^xz + h W^hz + b_z)
+    o = σ(x W^xo + h W^ho + b_o)        c' = f ⊙ c + (1 - f) ⊙ z
+                                        h' = o ⊙ tanh(c')
     """
 
     state = ("h", "c")

@@ -13,7 +13,7 @@ ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "logistic": torch.sigmoid
 class Elman(Cell):
     """The Elman network (Elman 1990).
 
-        h' = g(x W^xa + h W^ha + b_a)        g: tanh, ReLU or the logistic function
+    h' = g(x W^xa + h W^ha + b_a)        g: tanh, ReLU or the logistic function
     """
 
     state = ("h",)

@@ -10,9 +10,9 @@ from elman.cells.base import Cell
 class PeepholeLSTM(Cell):
     """LSTM with peepholes (Gers & Schmidhuber 2000): p_i, p_f and p_o are learned vectors.
 
-        i = σ(x W^xi + h W^hi + p_i ⊙ c + b_i)      z = tanh(x W^xz + h W^hz + b_z)
-        f = σ(x W^xf + h W^hf + p_f ⊙ c + b_f)      c' = f ⊙ c + i ⊙ z
-        o = σ(x W^xo + h W^ho + p_o ⊙ c' + b_o)     h' = o ⊙ tanh(c')
+    i = σ(x W^xi + h W^hi + p_i ⊙ c + b_i)      z = tanh(x W^xz + h W^hz + b_z)
+    f = σ(x W^xf + h W^hf + p_f ⊙ c + b_f)      c' = f ⊙ c + i ⊙ z
+    o = σ(x W^xo + h W^ho + p_o ⊙ c' + b_o)     h' = o ⊙ tanh(c')
     """
 
     state = ("h", "c")

@@ -89,7 +89,9 @@ def to_torch(rnn: RNN) -> nn.RNN | nn.LSTM | nn.GRU:
     return module.train(rnn.training)
 
 
-def _weights(module: nn.RNN | nn.LSTM | nn.GRU) -> list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]]:
+def _weights(
+    module: nn.RNN | nn.LSTM | nn.GRU,
+) -> list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]]:
     """W_x, W_h and the two biases of every layer and direction, in our order."""
     found = []
     for layer in range(module.num_layers):

@@ -52,9 +52,11 @@ class Regularisers:
 
     def draw(self, cell: Any, B: int, T: int, like: Tensor, *, training: bool) -> Noise:
         """The noise of one sequence of one cell."""
+        if not training and not self.zoneout:
+            return SILENCE
         zoneout: dict[str, Tensor | float] = dict(self.zoneout_rates(cell.state))
         if not training:
-            return Noise(zoneout=zoneout) if zoneout else SILENCE
+            return Noise(zoneout=zoneout)
         for name, rate in zoneout.items():
             shape = (B, T, cell.hidden_size)
             zoneout[name] = torch.rand(shape, device=like.device) < rate

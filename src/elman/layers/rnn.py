@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import inspect
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -11,10 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman.cells.base import Cell
-from elman.errors import ArgumentError, ShapeError
+from elman.errors import ArgumentError, ShapeError, nearest
 from elman.layers.dropout import Regularisers, keep_mask
+from elman.layers.stream import Stream
 from elman.recurrence.contract import Noise, Unrolled
-from elman.recurrence.unroll import BACKENDS, step, unroll
+from elman.recurrence.unroll import BACKENDS, step, streams, unroll
 from elman.registry import CELLS
 from elman.tensors.checks import (
     check_choice,
@@ -24,6 +26,8 @@ from elman.tensors.checks import (
     check_size,
     check_tensor,
 )
+
+_NOTHING = nullcontext()
 
 if TYPE_CHECKING:
     Torch = nn.RNN | nn.LSTM | nn.GRU
@@ -87,15 +91,13 @@ class RNN(nn.Module):
         self.cells = nn.ModuleList()
         width = self.input_size
         for H in self.hidden_sizes:
-            directions = [
-                make_cell(self.cell_class, width, H, cell_options) for _ in range(self.directions)
-            ]
+            directions = [make_cell(self.cell_class, width, H, cell_options) for _ in range(self.directions)]
             self.cells.append(nn.ModuleList(directions))
             width = self.directions * directions[0].output_size
         self.output_size = width
         if self.initial_state == "learned":
             self.starts = nn.ParameterList(
-                nn.Parameter(field[0]) for cell in self._all_cells() for field in cell.initial_state(1, torch.zeros(()))
+                nn.Parameter(torch.zeros(shape)) for cell in self._all_cells() for shape in cell.state_shapes
             )
 
     @property
@@ -146,6 +148,10 @@ class RNN(nn.Module):
 
     def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """One step of a stream: ``y, state = rnn.step(x, state)`` for x (B, D); equals the sequence form."""
+        if type(state) is Stream and not torch.is_grad_enabled():
+            advanced = state.advance(self, x)
+            if advanced is not None:
+                return advanced
         if self.bidirectional:
             raise ArgumentError("a bidirectional RNN has no step(): its second direction starts at the end")
         r = self.regularisers
@@ -155,20 +161,23 @@ class RNN(nn.Module):
                 "call eval(), or give whole sequences to the RNN"
             )
         B, _ = check_tensor("x", x, ("B", self.input_size)).shape
-        x = self._check_type(x)
-        starts = self._start(state, B, x)
+        given = x = self._check_type(x)
+        starts = [pair[0] for pair in self._start(state, B, x)]
+        ways = []
         with _own_precision(x):
             for depth in range(self.layers):
                 x = F.dropout(x, self.dropout, self.training) if depth else x
                 cell = self._directions(depth)[0]
                 noise = self._noise(cell, B, 1, x)
-                final = step(cell, x, starts[depth][0], noise=noise, backend=self.backend)
-                starts[depth], x = (final,), cell.O(final)
-        return x, self._nest(starts)
+                if not (self.training or torch.is_grad_enabled()):
+                    ways.append(streams(cell, x, starts[depth], noise=noise, backend=self.backend))
+                starts[depth] = step(cell, x, starts[depth], noise=noise, backend=self.backend)
+                x = cell.O(starts[depth])
+        return x, Stream(starts, self, given, ways)
 
     def start(self, batch_size: int) -> Any:
         """The state before the first step: zero or learned, for a batch of this size."""
-        like = next(self.parameters())
+        like = next(self.parameters(), torch.zeros(()))
         return self._nest(self._start(None, check_size("batch_size", batch_size), like))
 
     @staticmethod
@@ -190,7 +199,8 @@ class RNN(nn.Module):
         return f"{self.cell_class.__name__}, {widths}{both}, backend={self.backend}"
 
     def _directions(self, depth: int) -> list[Cell]:
-        return cast(list[Cell], list(cast(nn.ModuleList, self.cells[depth])))
+        layer = self.cells._modules[str(depth)]  # as self.cells[depth], which a stream finds slow
+        return cast(list[Cell], list(cast(nn.ModuleList, layer)._modules.values()))
 
     def _all_cells(self) -> list[Cell]:
         return [cell for depth in range(self.layers) for cell in self._directions(depth)]
@@ -205,7 +215,9 @@ class RNN(nn.Module):
 
     def _check_type(self, x: Tensor) -> Tensor:
         """Numbers of the weights' own type; under autocast others are converted."""
-        weight = next(self.parameters())
+        weight = self._directions(0)[0].W_x
+        if weight is None:
+            weight = next(self.parameters(), x)
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(weight.dtype)
         check_like("x", x, "the RNN", weight)
@@ -222,7 +234,7 @@ class RNN(nn.Module):
             fields = iter(self.starts)
             return [
                 tuple(
-                    cell.State(*(next(fields).expand(B, *(-1,) * 1) for _ in cell.state))
+                    cell.State(*(next(fields).expand(B, *shape) for shape in cell.state_shapes))
                     for cell in self._directions(depth)
                 )
                 for depth in range(self.layers)
@@ -257,27 +269,29 @@ def find_cell(cell: str | type[Cell]) -> type[Cell]:
         return cast(type[Cell], CELLS.find(cell))
     if isinstance(cell, type) and issubclass(cell, Cell):
         return cell
-    raise ArgumentError(f"cell is {cell!r}; it must be a cell's name ({', '.join(CELLS.names())}) or a Cell class")
+    raise ArgumentError(
+        f"cell is {cell!r}; it must be a cell's name ({', '.join(CELLS.names())}) or a Cell class"
+    )
 
 
 def make_cell(
     cell_class: type[Cell], input_size: int, hidden_size: int, options: Mapping[str, Any] | None
 ) -> Cell:
     """A cell with its options; a wrong option is an error that names the right ones."""
-    import inspect
-
     known = list(inspect.signature(cell_class.__init__).parameters)[3:]
     for name in options or {}:
         if name not in known:
-            from elman.errors import nearest
-
-            raise ArgumentError(f"cell_options has {name!r}, unknown to {cell_class.__name__}; {nearest(name, known)}")
+            raise ArgumentError(
+                f"cell_options has {name!r}, unknown to {cell_class.__name__}; {nearest(name, known)}"
+            )
     return cell_class(input_size, hidden_size, **(options or {}))
 
 
 def _widths(hidden_size: int | Sequence[int], layers: int | None) -> tuple[int, ...]:
     if isinstance(hidden_size, int):
-        return (check_size("hidden_size", hidden_size),) * check_size("layers", 1 if layers is None else layers)
+        return (check_size("hidden_size", hidden_size),) * check_size(
+            "layers", 1 if layers is None else layers
+        )
     widths = tuple(check_size(f"hidden_size[{i}]", width) for i, width in enumerate(hidden_size))
     if not widths or (layers is not None and layers != len(widths)):
         raise ArgumentError(f"hidden_size has {len(widths)} widths and layers is {layers}; they must agree")
@@ -287,8 +301,8 @@ def _widths(hidden_size: int | Sequence[int], layers: int | None) -> tuple[int, 
 def _check_state(place: str, cell: Cell, state: Any, B: int, like: Tensor) -> Any:
     if not isinstance(state, (tuple, list)) or len(state) != len(cell.state):
         raise ShapeError(f"{place} is not a State({', '.join(cell.state)}) of {type(cell).__name__}")
-    for name, value, zero in zip(cell.state, state, cell.initial_state(1, like), strict=True):
-        check_tensor(f"{place}.{name}", value, (B, *zero.shape[1:]))
+    for name, value, shape in zip(cell.state, state, cell.state_shapes, strict=True):
+        check_tensor(f"{place}.{name}", value, (B, *shape))
         check_like(f"{place}.{name}", value, "x", like)
     return cell.State(*state)
 
@@ -297,11 +311,8 @@ def _side_by_side(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
 
-@contextmanager
-def _own_precision(x: Tensor) -> Iterator[None]:
+def _own_precision(x: Tensor) -> AbstractContextManager[Any]:
     """Inside autocast the recurrence keeps the precision of its weights: errors add up over time."""
     if torch.is_autocast_enabled(x.device.type):
-        with torch.autocast(x.device.type, enabled=False):
-            yield
-    else:
-        yield
+        return torch.autocast(x.device.type, enabled=False)
+    return _NOTHING

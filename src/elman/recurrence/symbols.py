@@ -131,7 +131,7 @@ def _symbol(graph: Graph, argument: Any) -> Symbol:
         return argument
     if isinstance(argument, torch.Tensor):
         raise EquationError(
-            "equations hold a tensor; a learned per-unit vector is declared as vectors = (\"name\",) and read as "
+            'equations hold a tensor; a learned per-unit vector is declared as vectors = ("name",) and read as '
             f"self.name, a constant is a Python number; for anything else {FREE_FORM}"
         )
     try:
@@ -140,13 +140,17 @@ def _symbol(graph: Graph, argument: Any) -> Symbol:
         raise EquationError(f"equations cannot use {argument!r}; values are numbers and symbols") from None
 
 
-def _call(name: str, function: Callable[..., Symbol], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Symbol:
+def _call(
+    name: str, function: Callable[..., Symbol], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Symbol:
     try:
         return function(*args, **kwargs)
     except EquationError:
         raise
     except TypeError as error:
-        raise EquationError(f"equations cannot use {name!r} with these arguments: {error}; {FREE_FORM}") from None
+        raise EquationError(
+            f"equations cannot use {name!r} with these arguments: {error}; {FREE_FORM}"
+        ) from None
 
 
 def _plain(op: str, arity: int) -> Callable[..., Symbol]:
@@ -161,8 +165,37 @@ def _plain(op: str, arity: int) -> Callable[..., Symbol]:
     return function
 
 
-_ONE = ("neg", "sigmoid", "tanh", "relu", "exp", "log", "sqrt", "abs", "sign", "erf", "sin", "cos", "not")
-_TWO = ("add", "sub", "mul", "div", "maximum", "minimum", "lt", "le", "gt", "ge", "eq", "ne", "and", "or")
+_ONE = (
+    "neg",
+    "sigmoid",
+    "tanh",
+    "relu",
+    "exp",
+    "log",
+    "sqrt",
+    "abs",
+    "sign",
+    "erf",
+    "sin",
+    "cos",
+    "not",
+)
+_TWO = (
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "maximum",
+    "minimum",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+    "and",
+    "or",
+)
 _P: dict[str, Callable[..., Symbol]] = {op: _plain(op, 1) for op in _ONE} | {op: _plain(op, 2) for op in _TWO}
 _P["select"] = _plain("where", 3)
 
@@ -186,7 +219,9 @@ def _pow(a: Any, b: Any) -> Symbol:
 
 def _where(condition: Any, a: Any, b: Any) -> Symbol:
     if not (isinstance(condition, Symbol) and condition.node.boolean):
-        raise EquationError("torch.where needs a comparison as its condition, as in torch.where(x.i > 0, a, b)")
+        raise EquationError(
+            "torch.where needs a comparison as its condition, as in torch.where(x.i > 0, a, b)"
+        )
     return _P["select"](condition, a, b)
 
 
@@ -194,7 +229,9 @@ def _clamp(a: Symbol, min: Any = None, max: Any = None) -> Symbol:
     if min is None and max is None:
         raise EquationError("clamp needs min, max or both")
     if isinstance(min, Symbol) or isinstance(max, Symbol):
-        raise EquationError("clamp takes numbers as its bounds; use torch.maximum and torch.minimum for values")
+        raise EquationError(
+            "clamp takes numbers as its bounds; use torch.maximum and torch.minimum for values"
+        )
     low, high = (-math.inf if min is None else min), (math.inf if max is None else max)
     return a.graph.apply("clamp", a, _symbol(a.graph, low), _symbol(a.graph, high))
 
@@ -263,7 +300,13 @@ def _operator(op: str, *, swapped: bool = False) -> Callable[[Symbol, Any], Symb
     return lambda a, b: function(a, b)
 
 
-for _name, _op in {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow"}.items():
+for _name, _op in {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "truediv": "div",
+    "pow": "pow",
+}.items():
     setattr(Symbol, f"__{_name}__", _operator(_op))
     setattr(Symbol, f"__r{_name}__", _operator(_op, swapped=True))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne", "and", "or"):

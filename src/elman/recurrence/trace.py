@@ -10,7 +10,7 @@ R is run once on symbols. The leaves of the graph it leaves behind are what an e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from elman.errors import EquationError, nearest
@@ -29,6 +29,7 @@ class Equations:
     vectors: tuple[str, ...]
     noise: tuple[str, ...]
     results: tuple[Node, ...]
+    compiled: dict[Any, Any] = field(default_factory=dict)  # where backends keep what they made of it
 
 
 class Blocks:
@@ -73,7 +74,9 @@ def trace(
         if isinstance(value, (int, float)):
             value = graph.constant(float(value))
         if not isinstance(value, Symbol) or value.node.boolean:
-            _refuse(f"R returned {value!r} as state {name!r}; a real value computed from x, h and s belongs there")
+            _refuse(
+                f"R returned {value!r} as state {name!r}; a real value computed from x, h and s belongs there"
+            )
         results.append(value.node)
     return Equations(graph, fields, x.read(), h.read(), vectors, (), tuple(results))
 
@@ -88,10 +91,14 @@ def add_zoneout(equations: Equations, rates: Mapping[str, float | None]) -> Equa
     for name, rate in rates.items():
         place = equations.states.index(name)
         old, new = graph.leaf("s", name), Symbol(graph, results[place])
-        kept = (graph.leaf("n", name) != 0.0).where(old, new) if rate is None else rate * old + (1.0 - rate) * new  # type: ignore[operator]
+        kept = (
+            (graph.leaf("n", name) != 0.0).where(old, new)
+            if rate is None
+            else rate * old + (1.0 - rate) * new
+        )  # type: ignore[operator]
         results[place] = kept.node
     drawn = tuple(name for name in equations.states if name in rates and rates[name] is None)
-    return replace(equations, noise=drawn, results=tuple(results))
+    return replace(equations, noise=drawn, results=tuple(results), compiled={})
 
 
 @dataclass(frozen=True)

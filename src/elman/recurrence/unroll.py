@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from elman.errors import BackendError, BackendNotice
 from elman.recurrence import loop
 from elman.recurrence.contract import SILENCE, Noise, Unrolled, Walkable
+from elman.recurrence.cpu import backend as cpu
+from elman.recurrence.cpu.compile import compiler
 from elman.tensors.products import extraordinary
 
 BACKENDS = ("auto", "loop", "cpu")
@@ -33,8 +34,6 @@ def unroll(
     every row is read from its own last real step to its first. Arguments are checked by the layer.
     """
     if choose(cell, backend, x, *state) == "cpu":
-        from elman.recurrence.cpu import backend as cpu
-
         outputs, final = cpu.walk(cell, x, state, lengths, reverse=reverse, noise=noise)
     else:
         outputs, final = loop.walk(cell, x, state, lengths, reverse=reverse, noise=noise)
@@ -43,13 +42,17 @@ def unroll(
 
 def step(cell: Walkable, x: Tensor, state: Any, *, noise: Noise = SILENCE, backend: str = "auto") -> Any:
     """``s' = R(s, x)`` for one step of (B, D)."""
-    if choose(cell, backend, x, *state) == "loop":
-        return loop.walk(cell, x[:, None], state, None, reverse=False, noise=noise)[1]
-    from elman.recurrence.cpu import backend as cpu
+    walk = cpu.walk if choose(cell, backend, x, *state) == "cpu" else loop.walk
+    return walk(cell, x[:, None], state, None, reverse=False, noise=noise)[1]
 
-    if torch.is_grad_enabled():
-        return cpu.walk(cell, x[:, None], state, None, reverse=False, noise=noise)[1]
-    return cpu.stream(cell, x, state, noise)
+
+def streams(
+    cell: Walkable, x: Tensor, state: Any, *, noise: Noise = SILENCE, backend: str = "auto"
+) -> cpu.Stream | None:
+    """The short way for such steps without gradients, or None where there is none."""
+    if choose(cell, backend, x, *state) == "cpu" and cpu.Stream.serves(cell, x, noise):
+        return cpu.Stream(cell, x.dtype, noise)
+    return None
 
 
 def choose(cell: Walkable, backend: str, *tensors: Tensor) -> str:
@@ -76,8 +79,6 @@ def _hindrance(cell: Walkable, *tensors: Tensor) -> str | None:
 
 
 def _without_compiler() -> str | None:
-    from elman.recurrence.cpu.compile import compiler
-
     if compiler() is not None:
         return None
     notice = "no C compiler found (cc, gcc or clang, or $CC): cells run on the plain loop, which is slower"

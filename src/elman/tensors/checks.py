@@ -38,13 +38,14 @@ def check_tensor(name: str, value: Any, shape: tuple[int | str, ...]) -> Tensor:
     """A tensor of this shape; a letter stands for any size of at least one."""
     if not isinstance(value, Tensor):
         raise ShapeError(f"{name} is a {type(value).__name__}; it must be a tensor of shape {_show(shape)}")
-    fits = value.dim() == len(shape) and all(
-        size >= 1 if isinstance(rule, str) else size == rule
-        for rule, size in zip(shape, value.shape, strict=True)
-    )
-    if not fits:
-        raise ShapeError(f"{name} has shape {_show(value.shape)}; it must be {_show(shape)}")
-    return value
+    sizes = value.shape
+    if len(sizes) == len(shape):
+        for rule, size in zip(shape, sizes, strict=True):
+            if size != rule and (size < 1 or not isinstance(rule, str)):
+                break
+        else:
+            return value
+    raise ShapeError(f"{name} has shape {_show(sizes)}; it must be {_show(shape)}")
 
 
 def check_like(name: str, value: Tensor, reference_name: str, reference: Tensor) -> None:
@@ -55,7 +56,9 @@ def check_like(name: str, value: Tensor, reference_name: str, reference: Tensor)
             f"convert one of them, as in {name}.to({reference.dtype})"
         )
     if value.device != reference.device:
-        raise ShapeError(f"{name} is on {value.device} but {reference_name} is on {reference.device}; move one")
+        raise ShapeError(
+            f"{name} is on {value.device} but {reference_name} is on {reference.device}; move one"
+        )
 
 
 def check_lengths(lengths: Any, B: int, T: int) -> Tensor:

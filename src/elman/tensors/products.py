@@ -14,12 +14,9 @@ def extraordinary(*tensors: Tensor | None) -> str | None:
 
     Code that reads memory by address, or that is differentiated by hand, serves plain tensors only.
     """
-    if torch.compiler.is_compiling():
-        return "torch.compile is tracing"
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return "a torch.func transform is at work"
-    if forward_ad._current_level >= 0:
-        return "forward-mode differentiation is at work"
+    reason = observed()
+    if reason is not None:
+        return reason
     for tensor in tensors:
         if tensor is None:
             continue
@@ -27,6 +24,17 @@ def extraordinary(*tensors: Tensor | None) -> str | None:
             return f"a tensor is on {tensor.device}"
         if type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter:
             return f"a tensor is of the kind {type(tensor).__name__}"
+    return None
+
+
+def observed() -> str | None:
+    """Why torch must see every operation just now, or None."""
+    if torch.compiler.is_compiling():
+        return "torch.compile is tracing"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "a torch.func transform is at work"
+    if forward_ad._current_level >= 0:
+        return "forward-mode differentiation is at work"
     return None
 
 
@@ -66,4 +74,3 @@ def affine(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
         return torch.addmm(b, x, W) if b is not None else x @ W
     result: Tensor = _Affine.apply(x, W, b)
     return result
-

@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from elman.recurrence.contract import SILENCE, Noise, Walkable
-from elman.recurrence.cpu.kernel import Kernel, threads
+from elman.recurrence.cpu.kernel import Kernel
 from elman.recurrence.cpu.scan import Leaves, Shape, scan
-from elman.recurrence.trace import Equations, add_zoneout
+from elman.recurrence.trace import add_zoneout
 from elman.tensors.rows import real_rows
 
 FEW_ROWS = 4  # up to here a streaming step reads the weights itself; beyond, torch's product is better
-LARGE = 1 << 17  # weights from which on a streaming step is shared between threads
-
-_kernels: WeakKeyDictionary[Equations, dict[Any, Kernel]] = WeakKeyDictionary()
 
 
 def kernel_for(cell: Walkable, dtype: torch.dtype, noise: Noise = SILENCE) -> Kernel:
     """The compiled equations of this cell, under this kind of zoneout; compiled at first use."""
     equations = cell.equations
     assert equations is not None
-    known = _kernels.get(equations)
-    if known is None:
-        known = _kernels.setdefault(equations, {})
-    if not noise.zoneout:
-        if dtype not in known:
-            known[dtype] = Kernel(equations, dtype, {})
-        return known[dtype]
     rates = {n: z if isinstance(z, float) else None for n, z in noise.zoneout.items()}
-    key = (dtype, *rates.items())
-    if key not in known:
+    key = (dtype, *rates.items()) if rates else dtype
+    kernel: Kernel | None = equations.compiled.get(key)
+    if kernel is None:
         fixed = {name: rate for name, rate in rates.items() if rate is not None}
-        known[key] = Kernel(add_zoneout(equations, rates), dtype, fixed)
-    return known[key]
+        kernel = Kernel(add_zoneout(equations, rates), dtype, fixed)
+        equations.compiled[key] = kernel
+    return kernel
 
 
 def walk(
@@ -79,32 +70,36 @@ def walk(
     return shape.padded(outputs), final
 
 
-def stream(cell: Walkable, x: Tensor, state: Any, noise: Noise) -> Any:
-    """One step for (B, D) without gradients: the new state.
+class Stream:
+    """The streaming step of one cell, for few rows and without gradients: everything is worked out.
 
-    For few rows the kernel reads the weights where they lie, once; nothing is prepared or kept.
+    Weights are looked up at every step and may change; if they no longer fit, ``step`` returns None.
     """
-    B, D = x.shape
-    if B > FEW_ROWS or cell.projects_itself or noise.mask is not None or x.dtype.itemsize < 4:
-        return walk(cell, x[:, None], state, None, reverse=False, noise=noise)[1]
-    kernel = kernel_for(cell, x.dtype, noise)
-    W_x, W_h, H = cell.W_x, cell.W_h if noise.weight is None else noise.weight, cell.hidden_size
-    if kernel.equations.noise or W_x is None:
-        return walk(cell, x[:, None], state, None, reverse=False, noise=noise)[1]
-    weights = W_x.numel() + (0 if W_h is None else W_h.numel())
-    final = [x.new_empty(B, H) for _ in state]
-    kernel.call(
-        "stream",
-        rows=B,
-        units=H,
-        features=D,
-        threads=threads() if weights >= LARGE else 1,
-        weight=W_h,
-        vector=cell.vector_values(),
-        initial=[field.contiguous() for field in state],
-        final=final,
-        input=x.contiguous(),
-        input_weight=W_x,
-        bias=cell.b,
-    )
-    return cell.State(*final)
+
+    def __init__(self, cell: Walkable, dtype: torch.dtype, noise: Noise) -> None:
+        self._cell, self._equations = cell, cell.equations
+        self._kernel = kernel_for(cell, dtype, noise)
+        self._dtype, self._make, self._whole = dtype, cell.State._make, cell.reads_whole_state
+        self._sizes = self._count(cell.weights())
+
+    @staticmethod
+    def serves(cell: Walkable, x: Tensor, noise: Noise) -> bool:
+        few = x.shape[0] <= FEW_ROWS and x.dtype in (torch.float32, torch.float64)
+        return few and noise.mask is None and noise.weight is None and not cell.projects_itself
+
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any] | None:
+        """Output and new state for contiguous x (B, D) and state."""
+        weights = self._cell.weights()
+        if self._cell.equations is not self._equations or self._count(weights) != self._sizes:
+            return None
+        new = self._make(self._kernel.stream(x, weights, state))
+        return self._cell.O(new) if self._whole else new[0], new
+
+    def _count(self, weights: Any) -> list[int]:
+        """The sizes of all weights; -1 for one that the kernel cannot read."""
+        W_x, b, W_h, vectors = weights
+        return [
+            t.numel() if t.dtype is self._dtype and t.is_cpu and t.is_contiguous() else -1
+            for t in (W_x, b, W_h, *vectors)
+            if t is not None
+        ]

@@ -77,7 +77,15 @@ def _library(source: str) -> ctypes.CDLL:
         raise BackendError("no C compiler found (cc, gcc or clang on the path, or $CC)")
     binary = Path(shutil.which(command[0]) or command[0]).resolve()
     stamp = binary.stat()
-    identity = (*command, str(binary), str(stamp.st_size), str(stamp.st_mtime_ns), *FLAGS, processor(), source)
+    identity = (
+        *command,
+        str(binary),
+        str(stamp.st_size),
+        str(stamp.st_mtime_ns),
+        *FLAGS,
+        processor(),
+        source,
+    )
     key = hashlib.sha256("\0".join(identity).encode()).hexdigest()[:40]
     path = cache_folder() / f"{key}.so"
     if _whole(path):

@@ -42,7 +42,12 @@ def emit(equations: Equations, gradients: Gradients) -> str:
         [(f"y[{i}]", node) for i, node in enumerate(equations.results)]
         + [(f"saved[{i}]", node) for i, node in enumerate(gradients.saved)],
     )
-    groups = {"dx": gradients.inputs, "dh": gradients.products, "ds": gradients.states, "dv": gradients.vectors}
+    groups = {
+        "dx": gradients.inputs,
+        "dh": gradients.products,
+        "ds": gradients.states,
+        "dv": gradients.vectors,
+    }
     backward = _body(
         names,
         {**kept, **new},
@@ -68,7 +73,9 @@ def shares_gradient(equations: Equations, gradients: Gradients) -> bool:
 
 
 def _body(
-    names: dict[tuple[str, str], str], available: dict[int, str], targets: Iterable[tuple[str, Node | None]]
+    names: dict[tuple[str, str], str],
+    available: dict[int, str],
+    targets: Iterable[tuple[str, Node | None]],
 ) -> list[str]:
     """Statements that compute the targets, each node once, in an order that keeps sources first."""
     lines: list[str] = []

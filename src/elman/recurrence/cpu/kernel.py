@@ -27,6 +27,8 @@ TASK = (
 )
 BY_STATE = ("initial", "final", "sequence", "d_sequence", "d_final", "d_initial")
 
+STREAM_SHARED = 1 << 16  # input weights from which on threads share a streaming step
+
 _forked = False
 
 
@@ -53,6 +55,9 @@ def threads() -> int:
     return torch.get_num_threads() if _openmp()[1] and not _forked else 1
 
 
+Weights = tuple[Tensor, Tensor | None, Tensor | None, tuple[Tensor, ...]]  # W_x, b, W_h, vectors
+
+
 class Kernel:
     """The compiled forward, backward and streaming step of one set of equations."""
 
@@ -76,35 +81,64 @@ class Kernel:
         self._entries = {name: getattr(loaded, name) for name in ("forward", "backward", "stream")}
         for entry in self._entries.values():
             entry.argtypes, entry.restype = (ctypes.c_void_p, ctypes.c_void_p), None
+        self._stream = self._entries["stream"]
         self.lanes: int = loaded.lanes()
-        self._pool = _openmp()[0]
+        self._pool = ctypes.addressof(_openmp()[0])
         counts = {
             "vector": len(equations.vectors) + 1,
             "noise": len(equations.noise) + 1,
             **dict.fromkeys(BY_STATE, len(equations.states)),
         }
         self._places: dict[str, int] = {}
-        self._size = 0
+        size = 0
         for name in TASK:
-            self._places[name] = self._size
-            self._size += counts.get(name, 1)
+            self._places[name] = size
+            size += counts.get(name, 1)
+        self._empty = array("q", [0] * size)
 
     def call(self, entry: str, **task: int | Tensor | Sequence[Tensor | None] | None) -> None:
         """Run one entry of the library on a task, told field by field; what is not told is zero."""
-        slots = [0] * self._size
+        words = self._empty[:]
+        places = self._places
         for name, value in task.items():
-            place = self._places[name]
             if value is None:
                 continue
-            if isinstance(value, int):
-                slots[place] = value
+            if type(value) is int:
+                words[places[name]] = value
             elif isinstance(value, Tensor):
-                slots[place] = value.data_ptr()
+                words[places[name]] = value.data_ptr()
             else:
-                for i, tensor in enumerate(value):
-                    slots[place + i] = 0 if tensor is None else tensor.data_ptr()
-        words = array("q", slots)
+                for place, tensor in enumerate(value, places[name]):
+                    if tensor is not None:
+                        words[place] = tensor.data_ptr()
         self._entries[entry](words.buffer_info()[0], self._pool)
+
+    def stream(self, x: Tensor, weights: Weights, state: Sequence[Tensor]) -> list[Tensor]:
+        """One step for few rows, the weights read where they lie: the new state.
+
+        A call has to take microseconds, so the task is written without the comfort of ``call``.
+        """
+        W_x, b, W_h, vectors = weights
+        B, H = state[0].shape
+        final = [x.new_empty(B, H) for _ in state]
+        words, places = self._empty[:], self._places
+        words[0] = B
+        words[2] = H
+        words[3] = x.shape[1]
+        words[6] = threads() if W_x.numel() >= STREAM_SHARED else 1
+        place = places["input"]
+        words[place] = x.data_ptr()
+        words[place + 1] = W_x.data_ptr()
+        if b is not None:
+            words[place + 2] = b.data_ptr()
+        if W_h is not None:
+            words[places["weight"]] = W_h.data_ptr()
+        for place, tensor in enumerate(vectors, places["vector"]):
+            words[place] = tensor.data_ptr()
+        for place, tensor in enumerate((*state, *final), places["initial"]):
+            words[place] = tensor.data_ptr()
+        self._stream(words.buffer_info()[0], self._pool)
+        return final
 
     def width(self, units: int) -> int:
         """A row of units, rounded up to whole vectors."""
@@ -114,4 +148,3 @@ class Kernel:
 @functools.cache
 def _text(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")
-

@@ -61,14 +61,22 @@ class Leaves:
     initial: tuple[Tensor, ...]
 
     def flat(self) -> tuple[Tensor | None, ...]:
-        return (self.x, self.W_x, self.b, self.W_h, self.mask, *self.noise, *self.vectors, *self.initial)
+        return (
+            self.x,
+            self.W_x,
+            self.b,
+            self.W_h,
+            self.mask,
+            *self.noise,
+            *self.vectors,
+            *self.initial,
+        )
 
     @staticmethod
     def of(kernel: Kernel, flat: tuple[Any, ...]) -> Leaves:
         first = 5 + len(kernel.equations.noise)
         second = first + len(kernel.equations.vectors)
         return Leaves(*flat[:5], flat[5:first], flat[first:second], flat[second:])
-
 
 
 def scan(kernel: Kernel, cell: Walkable, leaves: Leaves, shape: Shape, whole: bool) -> tuple[Any, Any]:
@@ -88,7 +96,13 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernel: Kernel, cell: Walkable, shape: Shape, whole: bool, *flat: Any) -> Any:
         results, kept = _forward(kernel, Leaves.of(kernel, flat), shape, whole, training=True)
-        ctx.kernel, ctx.cell, ctx.shape, ctx.whole, ctx.count = kernel, cell, shape, whole, len(flat)
+        ctx.kernel, ctx.cell, ctx.shape, ctx.whole, ctx.count = (
+            kernel,
+            cell,
+            shape,
+            whole,
+            len(flat),
+        )
         ctx.save_for_backward(*flat, *kept)
         ctx.set_materialize_grads(False)
         return results
@@ -213,7 +227,7 @@ class _Plan:
         W_h = None if given else leaves.W_h
         weights = 0 if W_h is None else W_h.numel()
         self.threads = threads() if shape.N * (weights + 8 * H) > SMALL else 1
-        split = self.threads > 1 and B < 2 * self.threads and weights >= SPLIT
+        split = self.threads > 1 and 2 * self.threads > B and weights >= SPLIT
         if not split:
             self.threads = min(self.threads, B)
         row, offset, length = self._order(shape.lengths, 1 if split else self.threads)
@@ -280,9 +294,7 @@ def _differentiable(
     )
     shown = states if whole else states[:1]
     results = [*(shape.rows(field) for field in shown), *final]
-    pairs = [
-        (r, g) for r, g in zip(results, gradients, strict=True) if g is not None and r.requires_grad
-    ]
+    pairs = [(r, g) for r, g in zip(results, gradients, strict=True) if g is not None and r.requires_grad]
     found = iter(
         torch.autograd.grad(
             [result for result, _ in pairs],
