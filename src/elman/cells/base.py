@@ -51,14 +51,16 @@ class Cell(nn.Module, metaclass=_Finished):
     one; a cell without gates gets the input itself as ``x``.
     """
 
-    state: ClassVar[tuple[str, ...]] = ()
-    gates: ClassVar[tuple[str, ...]] = ()
+    state: tuple[str, ...] = ()
+    gates: tuple[str, ...] = ()
     vectors: tuple[str, ...] = ()
     State: ClassVar[Any]
 
-    W_x: nn.Parameter | None
-    W_h: nn.Parameter | None
-    b: nn.Parameter | None
+    W_x: Tensor | None  # (D, inputs · H)
+    W_h: Tensor | None  # (H, products · H)
+    b: Tensor | None  # (inputs · H)
+    Inputs: Any
+    Products: Any
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -71,8 +73,8 @@ class Cell(nn.Module, metaclass=_Finished):
             raise ArgumentError(
                 f"{cls.__name__}.state is empty; name at least one state, as in state = ('h',)"
             )
-        cls.State = namedtuple("State", cls.state, module=cls.__module__)  # type: ignore[misc]
-        cls.State.__qualname__ = f"{cls.__qualname__}.State"
+        cls.State = _named("State", cls.state)
+        cls.State.__module__, cls.State.__qualname__ = cls.__module__, f"{cls.__qualname__}.State"
 
     def __init__(
         self,
@@ -134,18 +136,21 @@ class Cell(nn.Module, metaclass=_Finished):
             nn.init.xavier_uniform_(self.block("W_x", gate))
         for gate in self._products:
             nn.init.orthogonal_(self.block("W_h", gate))
-        for parameter in (self.b, *self.vector_values()):
-            if parameter is not None:
-                nn.init.zeros_(parameter)
+        for vector in (self.b, *self.vector_values()):
+            if vector is not None:
+                nn.init.zeros_(vector)
 
     # ---- what follows from it --------------------------------------------------------------------
 
     @property
     def equations(self) -> Equations | None:
         """The equations as read from R; None for a free-form cell."""
-        if self._pointwise and self._traced is None:
-            self._traced = self._trace()
-        return self._traced
+        if not self._pointwise:
+            return None
+        found = self._traced.get(self.training)  # R may ask whether it is training
+        if found is None:
+            found = self._traced[self.training] = self._trace()
+        return found
 
     @property
     def output_size(self) -> int:
@@ -170,7 +175,8 @@ class Cell(nn.Module, metaclass=_Finished):
         parameter: Tensor | None = getattr(self, weights)
         if gate not in gates or parameter is None:
             raise ArgumentError(f"{weights} has no block {gate!r}; it has {', '.join(gates) or 'none'}")
-        return parameter.detach().split(self.hidden_size, -1)[gates.index(gate)]
+        blocks: tuple[Tensor, ...] = parameter.detach().split(self.hidden_size, -1)
+        return blocks[gates.index(gate)]
 
     def weights(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, tuple[Tensor, ...]]:
         """W_x, b, W_h and the vectors: the attributes, without torch's slow way to them."""
@@ -204,10 +210,10 @@ class Cell(nn.Module, metaclass=_Finished):
         D, H = self.input_size, self.hidden_size
         for name in self.vectors:
             self.register_parameter(name, nn.Parameter(torch.empty(H)))
-        self._traced: Equations | None = None
-        if self._pointwise:
-            self._traced = self._trace()
-            self._inputs, self._products = self._traced.inputs, self._traced.products
+        self._traced: dict[bool, Equations] = {}
+        equations = self.equations
+        if equations is not None:
+            self._inputs, self._products = equations.inputs, equations.products
         else:
             self._inputs, self._products = self.gates, self._try_step()
         wide, deep = len(self._inputs) * H, len(self._products) * H
@@ -222,8 +228,8 @@ class Cell(nn.Module, metaclass=_Finished):
             self._output_size = self.O(start).shape[-1]
 
     def _name_blocks(self) -> None:
-        self.Inputs = namedtuple("x", self._inputs) if self.gates else None
-        self.Products = namedtuple("h", self._products)
+        self.Inputs = _named("x", self._inputs) if self.gates else None
+        self.Products = _named("h", self._products)
 
     def _trace(self) -> Equations:
         graph = Graph()
@@ -242,18 +248,23 @@ class Cell(nn.Module, metaclass=_Finished):
         return tuple(gate for gate in self.gates if gate in product.asked)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        changed = self.__dict__.get(name) is not value and name != "training" and not name.startswith("_")
         super().__setattr__(name, value)
-        if "_traced" in self.__dict__ and not name.startswith("_") and not isinstance(value, Tensor):
-            self.__dict__["_traced"] = None  # an option changed: read the equations anew
+        if changed and "_traced" in self.__dict__ and not isinstance(value, Tensor):
+            self._traced.clear()  # an option changed: read the equations anew
 
     def __getstate__(self) -> dict[str, Any]:
         hidden = ("_traced", "Inputs", "Products")
         return {key: value for key, value in self.__dict__.items() if key not in hidden}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._traced = None
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._traced = {}
         self._name_blocks()
+
+
+def _named(name: str, fields: tuple[str, ...]) -> Any:
+    return namedtuple(name, fields)
 
 
 class _Rehearsal:
@@ -267,7 +278,7 @@ class _Rehearsal:
         if gate is not None and gate not in self.gates:
             raise EquationError(f"product(…, {gate!r}): no such gate; {nearest(gate, self.gates)}")
         self.asked.update(self.gates if gate is None else (gate,))
-        return namedtuple("h", self.gates)(*[self.zero] * len(self.gates)) if gate is None else self.zero
+        return _named("h", self.gates)(*[self.zero] * len(self.gates)) if gate is None else self.zero
 
     def joined(self, h: Tensor) -> Tensor:
         self.asked.update(self.gates)

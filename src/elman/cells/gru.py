@@ -13,12 +13,11 @@ class GRU(Cell):
         r = σ(x W^xr + h W^hr + b_r)        n = tanh(x W^xn + b_n + r ⊙ (h W^hn + m))
         z = σ(x W^xz + h W^hz + b_z)        h' = (1 - z) ⊙ n + z ⊙ h
 
-    m is a learned vector: the bias of the recurrent product inside the reset gate; without ``bias`` there is none.
+    m is a learned vector, the bias of the recurrent product; without ``bias`` there is none.
     """
 
     state = ("h",)
     gates = ("r", "z", "n")
-    vectors = ("m",)
 
     def __init__(
         self,

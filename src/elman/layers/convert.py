@@ -33,10 +33,11 @@ def from_torch(module: nn.RNN | nn.LSTM | nn.GRU) -> RNN:
         bidirectional=module.bidirectional,
         dropout=module.dropout,
         cell_options=options,
-    ).to(module.weight_ih_l0)
+    ).to(module.all_weights[0][0])
     with torch.no_grad():
         for cell, (W_x, W_h, b_x, b_h) in zip(rnn._all_cells(), _weights(module), strict=True):
-            assert cell.W_x is not None and cell.W_h is not None
+            assert cell.W_x is not None
+            assert cell.W_h is not None
             cell.W_x.copy_(W_x.t())
             cell.W_h.copy_(W_h.t())
             if cell.b is None or b_x is None or b_h is None:
@@ -44,7 +45,7 @@ def from_torch(module: nn.RNN | nn.LSTM | nn.GRU) -> RNN:
             cell.b.copy_(b_x + b_h)
             if isinstance(cell, GRU):
                 cell.block("b", "n").copy_(b_x.chunk(3)[2])
-                cell.m.copy_(b_h.chunk(3)[2])  # type: ignore[operator]
+                cell.vector_values()[0].copy_(b_h.chunk(3)[2])
     return rnn.train(module.training)
 
 
@@ -77,7 +78,8 @@ def to_torch(rnn: RNN) -> nn.RNN | nn.LSTM | nn.GRU:
     ).to(first.W_x)
     with torch.no_grad():
         for cell, (W_x, W_h, b_x, b_h) in zip(cells, _weights(module), strict=True):
-            assert cell.W_x is not None and cell.W_h is not None
+            assert cell.W_x is not None
+            assert cell.W_h is not None
             W_x.copy_(cell.W_x.t())
             W_h.copy_(cell.W_h.t())
             if cell.b is None or b_x is None or b_h is None:
@@ -85,7 +87,7 @@ def to_torch(rnn: RNN) -> nn.RNN | nn.LSTM | nn.GRU:
             b_x.copy_(cell.b)
             b_h.zero_()
             if isinstance(cell, GRU):
-                b_h.chunk(3)[2].copy_(cell.m)
+                b_h.chunk(3)[2].copy_(cell.vector_values()[0])
     return module.train(rnn.training)
 
 

@@ -215,9 +215,7 @@ class RNN(nn.Module):
 
     def _check_type(self, x: Tensor) -> Tensor:
         """Numbers of the weights' own type; under autocast others are converted."""
-        weight = self._directions(0)[0].W_x
-        if weight is None:
-            weight = next(self.parameters(), x)
+        weight = next(self.parameters(), x)
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(weight.dtype)
         check_like("x", x, "the RNN", weight)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from elman.recurrence.cpu.backend import Stream as Way
-from elman.tensors.products import observed
+from elman.tensors.tracing import observed
 
 
 class Stream(tuple[Any, ...]):

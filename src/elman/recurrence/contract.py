@@ -27,13 +27,25 @@ class Product(Protocol):
 class Walkable(Protocol):
     """A cell as the engine sees it."""
 
-    hidden_size: int
-    W_x: Tensor | None
-    W_h: Tensor | None
-    b: Tensor | None
-    State: Any
-    Inputs: Any
-    Products: Any
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def W_x(self) -> Tensor | None: ...
+    @property
+    def W_h(self) -> Tensor | None: ...
+    @property
+    def b(self) -> Tensor | None: ...
+    @property
+    def State(self) -> Any:
+        """The named tuple of the state."""
+
+    @property
+    def Inputs(self) -> Any:
+        """The named tuple of the input parts that are read; None: the input itself is."""
+
+    @property
+    def Products(self) -> Any:
+        """The named tuple of the recurrent parts that are read."""
 
     @property
     def equations(self) -> Equations | None:
@@ -50,7 +62,7 @@ class Walkable(Protocol):
     def project(self, x: Tensor) -> Tensor: ...
     def step(self, x: Any, s: Any, product: Product) -> Any: ...
     def O(self, s: Any) -> Tensor: ...
-    def weights(self) -> Any: ...
+    def weights(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, tuple[Tensor, ...]]: ...
     def vector_values(self) -> tuple[Tensor, ...]: ...
     def with_vectors(self, values: tuple[Tensor, ...]) -> Walkable: ...
 

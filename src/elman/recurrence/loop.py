@@ -52,8 +52,10 @@ def walk_parts(
 
 def _step(cell: Walkable, x: Tensor, state: Any, product: Product, noise: Noise, t: int) -> Any:
     """One step from the input parts (B, ·) of that step."""
-    named = cell.Inputs is not None
-    new = cell.step(cell.Inputs._make(x.split(cell.hidden_size, -1)) if named else x, state, product)
+    parts: Any = x
+    if cell.Inputs is not None:
+        parts = cell.Inputs._make(x.split(cell.hidden_size, -1) if x.shape[-1] else ())
+    new = cell.step(parts, state, product)
     for name, keep in noise.zoneout.items():
         old, fresh = getattr(state, name), getattr(new, name)
         kept = keep * old + (1 - keep) * fresh if isinstance(keep, float) else old.where(keep[:, t], fresh)

@@ -113,7 +113,70 @@ class Symbol:
     def __iter__(self) -> Any:
         raise EquationError(f"equations cannot take a value apart: they are pointwise; {FREE_FORM}")
 
-    __getitem__ = __len__ = __int__ = __index__ = __iter__  # type: ignore[assignment]
+    __getitem__ = __len__ = __int__ = __index__ = __iter__
+
+    def __add__(self, other: Any) -> Symbol:
+        return _P["add"](self, other)
+
+    def __radd__(self, other: Any) -> Symbol:
+        return _P["add"](other, self)
+
+    def __sub__(self, other: Any) -> Symbol:
+        return _P["sub"](self, other)
+
+    def __rsub__(self, other: Any) -> Symbol:
+        return _P["sub"](other, self)
+
+    def __mul__(self, other: Any) -> Symbol:
+        return _P["mul"](self, other)
+
+    def __rmul__(self, other: Any) -> Symbol:
+        return _P["mul"](other, self)
+
+    def __truediv__(self, other: Any) -> Symbol:
+        return _P["div"](self, other)
+
+    def __rtruediv__(self, other: Any) -> Symbol:
+        return _P["div"](other, self)
+
+    def __pow__(self, other: Any) -> Symbol:
+        return _pow(self, other)
+
+    def __rpow__(self, other: Any) -> Symbol:
+        return _pow(other, self)
+
+    def __neg__(self) -> Symbol:
+        return _P["neg"](self)
+
+    def __abs__(self) -> Symbol:
+        return _P["abs"](self)
+
+    def __invert__(self) -> Symbol:
+        return _P["not"](self)
+
+    def __and__(self, other: Any) -> Symbol:
+        return _P["and"](self, other)
+
+    def __or__(self, other: Any) -> Symbol:
+        return _P["or"](self, other)
+
+    def __lt__(self, other: Any) -> Symbol:
+        return _P["lt"](self, other)
+
+    def __le__(self, other: Any) -> Symbol:
+        return _P["le"](self, other)
+
+    def __gt__(self, other: Any) -> Symbol:
+        return _P["gt"](self, other)
+
+    def __ge__(self, other: Any) -> Symbol:
+        return _P["ge"](self, other)
+
+    def __eq__(self, other: object) -> Symbol:  # type: ignore[override]
+        return _P["eq"](self, other)
+
+    def __ne__(self, other: object) -> Symbol:  # type: ignore[override]
+        return _P["ne"](self, other)
 
     def __matmul__(self, other: Any) -> Symbol:
         raise EquationError(
@@ -291,25 +354,3 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Symbol]] = {
     torch.true_divide: _P["div"],
     F.relu: lambda a, inplace=False: _P["relu"](a),
 }
-
-
-def _operator(op: str, *, swapped: bool = False) -> Callable[[Symbol, Any], Symbol]:
-    function = _METHODS.get(op) or _P[op]
-    if swapped:
-        return lambda a, b: function(b, a)
-    return lambda a, b: function(a, b)
-
-
-for _name, _op in {
-    "add": "add",
-    "sub": "sub",
-    "mul": "mul",
-    "truediv": "div",
-    "pow": "pow",
-}.items():
-    setattr(Symbol, f"__{_name}__", _operator(_op))
-    setattr(Symbol, f"__r{_name}__", _operator(_op, swapped=True))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne", "and", "or"):
-    setattr(Symbol, f"__{_name}__", _operator(_name))
-for _name, _op in {"neg": "neg", "abs": "abs", "invert": "not"}.items():
-    setattr(Symbol, f"__{_name}__", _P[_op])

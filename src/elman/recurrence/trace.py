@@ -53,7 +53,7 @@ def trace(
     R: Callable[[Any, Any, Any], Any],
     *,
     graph: Graph,
-    state: type[Any],
+    state: Any,
     gates: tuple[str, ...],
     vectors: tuple[str, ...],
 ) -> Equations:
@@ -64,7 +64,7 @@ def trace(
         graph: where the symbols live that R finds for its learned vectors.
         state: the named tuple of the cell's state.
     """
-    fields: tuple[str, ...] = state._fields  # type: ignore[attr-defined]
+    fields: tuple[str, ...] = state._fields
     x, h = Blocks(graph, "x", gates), Blocks(graph, "h", gates)
     new = R(x, h, state(*(graph.leaf("s", name) for name in fields)))
     if not isinstance(new, state):
@@ -91,14 +91,11 @@ def add_zoneout(equations: Equations, rates: Mapping[str, float | None]) -> Equa
     for name, rate in rates.items():
         place = equations.states.index(name)
         old, new = graph.leaf("s", name), Symbol(graph, results[place])
-        kept = (
-            (graph.leaf("n", name) != 0.0).where(old, new)
-            if rate is None
-            else rate * old + (1.0 - rate) * new
-        )  # type: ignore[operator]
+        drawn = graph.leaf("n", name) != 0.0
+        kept = drawn.where(old, new) if rate is None else rate * old + (1.0 - rate) * new
         results[place] = kept.node
-    drawn = tuple(name for name in equations.states if name in rates and rates[name] is None)
-    return replace(equations, noise=drawn, results=tuple(results), compiled={})
+    noisy = tuple(name for name in equations.states if name in rates and rates[name] is None)
+    return replace(equations, noise=noisy, results=tuple(results), compiled={})
 
 
 @dataclass(frozen=True)
@@ -135,7 +132,7 @@ def derive(equations: Equations) -> Gradients:
         if gradient is None or node.op == "constant" or node.boolean:
             return
         gradient = gradient if isinstance(gradient, Symbol) else graph.constant(gradient)
-        adjoint[node.index] = adjoint[node.index] + gradient if node.index in adjoint else gradient  # type: ignore[operator]
+        adjoint[node.index] = adjoint[node.index] + gradient if node.index in adjoint else gradient
 
     for name, node in zip(equations.states, equations.results, strict=True):
         add(node, graph.leaf("g", name))
@@ -147,10 +144,10 @@ def derive(equations: Equations) -> Gradients:
                 add(argument, gradient)
 
     def of(kind: str, names: tuple[str, ...]) -> tuple[Node | None, ...]:
-        found = (adjoint.get(graph.leaf(kind, name).node.index) for name in names)
-        return tuple(symbol.node if symbol is not None else None for symbol in found)
+        reached = (adjoint.get(graph.leaf(kind, name).node.index) for name in names)
+        return tuple(symbol.node if symbol is not None else None for symbol in reached)
 
-    gradients = Gradients(
+    found = Gradients(
         of("x", equations.inputs),
         of("h", equations.products),
         of("s", equations.states),
@@ -158,8 +155,8 @@ def derive(equations: Equations) -> Gradients:
         (),
         (),
     )
-    saved, current = _keep(gradients.outputs, forward, equations.results)
-    return replace(gradients, saved=saved, current=current)
+    saved, current = _keep(found.outputs, forward, equations.results)
+    return replace(found, saved=saved, current=current)
 
 
 def _keep(

@@ -12,12 +12,13 @@ from elman.recurrence import loop
 from elman.recurrence.contract import SILENCE, Noise, Unrolled, Walkable
 from elman.recurrence.cpu import backend as cpu
 from elman.recurrence.cpu.compile import compiler
-from elman.tensors.products import extraordinary
+from elman.tensors.tracing import extraordinary, opaque
 
 BACKENDS = ("auto", "loop", "cpu")
 _noticed: set[str] = set()
 
 
+@opaque
 def unroll(
     cell: Walkable,
     x: Tensor,
@@ -40,6 +41,7 @@ def unroll(
     return Unrolled(outputs, cell.O(final), final)
 
 
+@opaque
 def step(cell: Walkable, x: Tensor, state: Any, *, noise: Noise = SILENCE, backend: str = "auto") -> Any:
     """``s' = R(s, x)`` for one step of (B, D)."""
     walk = cpu.walk if choose(cell, backend, x, *state) == "cpu" else loop.walk

@@ -72,15 +72,16 @@ def check_lengths(lengths: Any, B: int, T: int) -> Tensor:
         raise ShapeError(f"lengths has shape {_show(lengths.shape)}; it must be ({B}), one a row of x")
     if lengths.dtype.is_floating_point or lengths.dtype == torch.bool or lengths.dtype.is_complex:
         raise ShapeError(f"lengths is {lengths.dtype}; it must hold whole numbers")
-    lengths = lengths.long()
+    checked: Tensor = lengths.long()
     if not torch.compiler.is_compiling():
-        low, high = int(lengths.min()), int(lengths.max())
+        low, high = int(checked.min()), int(checked.max())
         if low < 1 or high > T:
-            row = int(lengths.argmin() if low < 1 else lengths.argmax())
+            row = int(checked.argmin() if low < 1 else checked.argmax())
             raise ShapeError(
-                f"lengths[{row}] is {low if low < 1 else high}; a length is at least 1 and at most the {T} steps of x"
+                f"lengths[{row}] is {low if low < 1 else high}; "
+                f"a length is at least 1 and at most the {T} steps of x"
             )
-    return lengths
+    return checked
 
 
 def _show(shape: Sequence[int | str]) -> str:

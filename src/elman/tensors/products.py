@@ -4,38 +4,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
+
+from elman.tensors.tracing import extraordinary
 
 LARGE = 1 << 25  # multiplications from which on oneDNN is the better library
-
-
-def extraordinary(*tensors: Tensor | None) -> str | None:
-    """Why these are not plain tensors of this process's memory, or None if they are.
-
-    Code that reads memory by address, or that is differentiated by hand, serves plain tensors only.
-    """
-    reason = observed()
-    if reason is not None:
-        return reason
-    for tensor in tensors:
-        if tensor is None:
-            continue
-        if tensor.device.type != "cpu":
-            return f"a tensor is on {tensor.device}"
-        if type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter:
-            return f"a tensor is of the kind {type(tensor).__name__}"
-    return None
-
-
-def observed() -> str | None:
-    """Why torch must see every operation just now, or None."""
-    if torch.compiler.is_compiling():
-        return "torch.compile is tracing"
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return "a torch.func transform is at work"
-    if forward_ad._current_level >= 0:
-        return "forward-mode differentiation is at work"
-    return None
 
 
 def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -72,5 +44,5 @@ def affine(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     """``x W + b`` for (N, D) and (D, M), differentiable any number of times."""
     if torch.is_autocast_enabled(x.device.type) or extraordinary(x, W, b) is not None:
         return torch.addmm(b, x, W) if b is not None else x @ W
-    result: Tensor = _Affine.apply(x, W, b)
+    result: Tensor = _Affine.apply(x, W, b)  # type: ignore[no-untyped-call]
     return result

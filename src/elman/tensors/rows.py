@@ -47,11 +47,11 @@ class _Spread(torch.autograd.Function):
 
 def pick(rows: Tensor, index: Tensor) -> Tensor:
     """The rows at ``index``, each at most once: (R, …) → (N, …). Its gradient is ``spread``."""
-    result: Tensor = _Pick.apply(rows, index)
+    result: Tensor = _Pick.apply(rows, index)  # type: ignore[no-untyped-call]
     return result
 
 
 def spread(rows: Tensor, index: Tensor, total: int) -> Tensor:
     """Rows put at ``index`` among zeros: (N, …) → (total, …). Its gradient is ``pick``."""
-    result: Tensor = _Spread.apply(rows, index, total)
+    result: Tensor = _Spread.apply(rows, index, total)  # type: ignore[no-untyped-call]
     return result

@@ -4,7 +4,7 @@ A cached file is the library followed by the SHA-256 of its bytes; a file that w
 or written by another program is thrown away and built again. Its name is a hash of the source, the
 flags, the compiler and the processor. It is written beside its place and renamed into it, so that
 processes may build the same kernel at the same time. Where the folder cannot be used, the library is
-built in a temporary one for this process.
+built in a temporary one for this process. ``$CC`` names another compiler, ``$ELMAN_CFLAGS`` adds flags.
 """
 
 import ctypes
@@ -76,16 +76,10 @@ def _library(source: str) -> ctypes.CDLL:
     if command is None:
         raise BackendError("no C compiler found (cc, gcc or clang on the path, or $CC)")
     binary = Path(shutil.which(command[0]) or command[0]).resolve()
-    stamp = binary.stat()
-    identity = (
-        *command,
-        str(binary),
-        str(stamp.st_size),
-        str(stamp.st_mtime_ns),
-        *FLAGS,
-        processor(),
-        source,
-    )
+    about = binary.stat()
+    command = (*command, *FLAGS, *shlex.split(os.environ.get("ELMAN_CFLAGS", "")))
+    version = (str(binary), str(about.st_size), str(about.st_mtime_ns))
+    identity = (*command, *version, processor(), source)
     key = hashlib.sha256("\0".join(identity).encode()).hexdigest()[:40]
     path = cache_folder() / f"{key}.so"
     if _whole(path):
@@ -115,7 +109,7 @@ def _whole(path: Path) -> bool:
 def _build(command: tuple[str, ...], source: str, folder: Path) -> Path:
     text, built = folder / "cell.c", folder / "cell.so"
     text.write_text(source, encoding="utf-8")
-    call = [*command, *FLAGS, str(text), "-o", str(built), "-lm"]
+    call = [*command, str(text), "-o", str(built), "-lm"]
     result = subprocess.run(call, capture_output=True, text=True, check=False)
     if result.returncode:
         message = result.stderr.strip()[-2000:]

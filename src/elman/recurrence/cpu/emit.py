@@ -56,11 +56,10 @@ def emit(equations: Equations, gradients: Gradients) -> str:
     return "\n".join(
         [
             *(f"#define {name} {count}" for name, count in counts.items()),
-            "INLINE void forward_step(const V *x, const V *h, const V *s, const V *v, const V *n, V *y, V *saved) {",
+            f"INLINE void forward_step({_vectors('x h s v n')}, V *y, V *saved) {{",
             *forward,
             "}",
-            "INLINE void backward_step(const V *x, const V *s, const V *v, const V *n, const V *y, const V *saved,",
-            "                          const V *g, V *dx, V *dh, V *ds, V *dv) {",
+            f"INLINE void backward_step({_vectors('x s v n y saved g')}, V *dx, V *dh, V *ds, V *dv) {{",
             *backward,
             "}",
         ]
@@ -105,6 +104,10 @@ def _body(
 
     computed = [(target, write(node) if node is not None else "all(0)") for target, node in targets]
     return lines + [f"  {target} = {value};" for target, value in computed]
+
+
+def _vectors(names: str) -> str:
+    return ", ".join(f"const V *{name}" for name in names.split())
 
 
 def _number(value: float) -> str:

@@ -55,7 +55,7 @@ def threads() -> int:
     return torch.get_num_threads() if _openmp()[1] and not _forked else 1
 
 
-Weights = tuple[Tensor, Tensor | None, Tensor | None, tuple[Tensor, ...]]  # W_x, b, W_h, vectors
+Weights = tuple[Tensor | None, Tensor | None, Tensor | None, tuple[Tensor, ...]]  # W_x, b, W_h, vectors
 
 
 class Kernel:
@@ -103,7 +103,7 @@ class Kernel:
         for name, value in task.items():
             if value is None:
                 continue
-            if type(value) is int:
+            if isinstance(value, int):
                 words[places[name]] = value
             elif isinstance(value, Tensor):
                 words[places[name]] = value.data_ptr()
@@ -119,6 +119,7 @@ class Kernel:
         A call has to take microseconds, so the task is written without the comfort of ``call``.
         """
         W_x, b, W_h, vectors = weights
+        assert W_x is not None
         B, H = state[0].shape
         final = [x.new_empty(B, H) for _ in state]
         words, places = self._empty[:], self._places

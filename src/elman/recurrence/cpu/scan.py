@@ -76,14 +76,15 @@ class Leaves:
     def of(kernel: Kernel, flat: tuple[Any, ...]) -> Leaves:
         first = 5 + len(kernel.equations.noise)
         second = first + len(kernel.equations.vectors)
-        return Leaves(*flat[:5], flat[5:first], flat[first:second], flat[second:])
+        x, W_x, b, W_h, mask = flat[:5]
+        return Leaves(x, W_x, b, W_h, mask, flat[5:first], flat[first:second], flat[second:])
 
 
 def scan(kernel: Kernel, cell: Walkable, leaves: Leaves, shape: Shape, whole: bool) -> tuple[Any, Any]:
     """States at all real steps (N, H) — all of them, or only the first — and the final state."""
     flat = leaves.flat()
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in flat):
-        results: tuple[Tensor, ...] = _Scan.apply(kernel, cell, shape, whole, *flat)
+        results: tuple[Tensor, ...] = _Scan.apply(kernel, cell, shape, whole, *flat)  # type: ignore[no-untyped-call]
     else:
         results = _forward(kernel, leaves, shape, whole, training=False)[0]
     fields = len(leaves.initial)
@@ -298,7 +299,7 @@ def _differentiable(
     found = iter(
         torch.autograd.grad(
             [result for result, _ in pairs],
-            [t for t, w in zip(fresh, wanted, strict=True) if w],
+            [t for t, w in zip(fresh, wanted, strict=True) if t is not None and w],
             [gradient for _, gradient in pairs],
             create_graph=True,
             allow_unused=True,

@@ -1,0 +1,112 @@
+"""Cells as a user would write them, and the plain loops that a user would write without Elman."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, addcmul, addmm, lerp, sigmoid, stack, tanh
+from torch.nn.functional import layer_norm, softsign
+
+from elman.cells.base import Cell
+from elman.cells.layer_norm_lstm import LayerNormLSTM
+from elman.cells.mgu_original import OriginalMGU
+from elman.cells.sru import SRU
+
+
+class UserLSTM(Cell):
+    """The LSTM's equations under other names and in another order.
+
+    show, fresh, keep, write are o, z, f, i;  c' = keep ⊙ c + write ⊙ fresh;  h' = show ⊙ tanh(c')
+    """
+
+    state = ("h", "c")
+    gates = ("show", "fresh", "keep", "write")
+
+    def R(self, x: Any, h: Any, s: Any) -> Any:
+        show, keep, write = sigmoid(x.show + h.show), sigmoid(x.keep + h.keep), sigmoid(x.write + h.write)
+        c = keep * s.c + write * tanh(x.fresh + h.fresh)
+        return self.State(h=show * tanh(c), c=c)
+
+
+LSTM_NAMES = {"show": "o", "fresh": "z", "keep": "f", "write": "i"}
+
+
+class UserFourGates(Cell):
+    """Four gates that are no LSTM: what is forgotten makes room, and the output is a softsign.
+
+    c' = keep ⊙ c + (1 - keep) ⊙ write ⊙ tanh(fresh);  h' = show ⊙ softsign(c')
+    """
+
+    state = ("h", "c")
+    gates = ("write", "keep", "fresh", "show")
+
+    def R(self, x: Any, h: Any, s: Any) -> Any:
+        write, keep, show = sigmoid(x.write + h.write), sigmoid(x.keep + h.keep), sigmoid(x.show + h.show)
+        c = keep * s.c + (1 - keep) * write * tanh(x.fresh + h.fresh)
+        return self.State(h=show * softsign(c), c=c)
+
+
+# Every loop takes what depends on the input alone out of the loop, and the same with what no later
+# step waits for; steps lie one after the other in memory, and a step has as few operations as can be.
+# They return the outputs (B, T, H) and the final state.
+
+Loop = Callable[[Any, Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]]
+
+
+def project(x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
+    """(B, T, D) → (T, B, ·)"""
+    B, T, D = x.shape
+    rows = x.transpose(0, 1).reshape(T * B, D)
+    return (rows @ W if b is None else addmm(b, rows, W)).view(T, B, -1)
+
+
+def sru_loop(cell: Any, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Only f and c are in the loop: r and h follow from all c at once."""
+    _, c = state
+    f, r, z, k = project(x, cell.W_x, cell.b).chunk(4, -1)
+    cs = [c]
+    for f_t, z_t in zip(f.unbind(), z.unbind(), strict=True):
+        c = lerp(z_t, c, sigmoid(addcmul(f_t, cell.v_f, c)))
+        cs.append(c)
+    all_c = stack(cs)  # (T + 1, B, H)
+    h = lerp(k, all_c[1:], sigmoid(addcmul(r, cell.v_r, all_c[:-1])))
+    return h.transpose(0, 1), h[-1], c
+
+
+def mgu_loop(cell: Any, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    (h,) = state
+    f, z = project(x, cell.W_x, cell.b).chunk(2, -1)
+    W_f, W_z = cell.W_h.chunk(2, -1)
+    hs = []
+    for f_t, z_t in zip(f.unbind(), z.unbind(), strict=True):
+        gate = sigmoid(addmm(f_t, h, W_f))
+        h = lerp(h, tanh(addmm(z_t, gate * h, W_z)), gate)
+        hs.append(h)
+    return stack(hs, 1), h
+
+
+def layer_norm_lstm_loop(cell: Any, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The logistic gates are put side by side, so that one call computes them."""
+    h, c = state
+    H, width, epsilon = cell.hidden_size, (4 * cell.hidden_size,), cell.epsilon
+    W_h, gain_h = _logistic_first(cell.W_h, H), _logistic_first(cell.gain_h, H)
+    rows = layer_norm(project(x, cell.W_x, None), width, cell.gain_x, cell.b, epsilon)
+    hs = []
+    for x_t in _logistic_first(rows, H).unbind():
+        logistic, z = (x_t + layer_norm(h @ W_h, width, gain_h, None, epsilon)).split((3 * H, H), -1)
+        i, f, o = sigmoid(logistic).chunk(3, -1)
+        c = addcmul(f * c, i, tanh(z))
+        h = o * tanh(layer_norm(c, (H,), cell.gain_c, cell.shift_c, epsilon))
+        hs.append(h)
+    return stack(hs, 1), h, c
+
+
+def _logistic_first(blocks: Tensor, H: int) -> Tensor:
+    """i f z o → i f o z"""
+    i, f, z, o = blocks.split(H, -1)
+    return torch.cat((i, f, o, z), -1)
+
+
+LOOPS: dict[type[Cell], Loop] = {SRU: sru_loop, OriginalMGU: mgu_loop, LayerNormLSTM: layer_norm_lstm_loop}

@@ -1,0 +1,56 @@
+"""What else torch may be doing with an operation: transforms, forward mode, compilation."""
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def opaque(function: Callable[P, T]) -> Callable[P, T]:
+    """``torch.compile`` leaves this function alone and compiles around it.
+
+    ``torch.compiler.disable`` alone would import the compiler at once, a second of start-up.
+    """
+
+    @functools.wraps(function)
+    def undisturbed(*args: P.args, **kwargs: P.kwargs) -> T:
+        if torch.compiler.is_dynamo_compiling():
+            return torch.compiler.disable(function)(*args, **kwargs)  # type: ignore[no-any-return]
+        return function(*args, **kwargs)
+
+    return undisturbed
+
+
+def extraordinary(*tensors: Tensor | None) -> str | None:
+    """Why these are not plain tensors of this process's memory, or None if they are.
+
+    Code that reads memory by address, or that is differentiated by hand, serves plain tensors only.
+    """
+    reason = observed()
+    if reason is not None:
+        return reason
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        if tensor.device.type != "cpu":
+            return f"a tensor is on {tensor.device}"
+        if type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter:
+            return f"a tensor is of the kind {type(tensor).__name__}"
+    return None
+
+
+def observed() -> str | None:
+    """Why torch must see every operation just now, or None."""
+    if torch.compiler.is_compiling():
+        return "torch is exporting or compiling"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "a torch.func transform is at work"
+    if forward_ad._current_level >= 0:
+        return "forward-mode differentiation is at work"
+    return None
