@@ -9,16 +9,17 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from elman.cli.bench import as_object, losses, report, shortfalls, table
-from elman.cli.bench_cases import GROUPS, Case, choose, grid
-from elman.cli.bench_cells import LOOPS
-from elman.cli.bench_measure import Rates, Result, Times, floor, interleave, measure
-from elman.cli.bench_sides import OURS, Inputs, Run, build, compare
+from elman.cli.bench.report import as_object, losses, report, shortfalls, table
+from elman.cli.bench.cases import GROUPS, Case, choose, grid
+from elman.cli.bench.cells import LOOPS
+from elman.cli.bench.measure import Rates, Result, Times, floor, interleave, measure
+from elman.cli.bench.sides import OURS, Errors, Inputs, Run, build, compare
 from elman.cli.main import app
 from elman.errors import UnknownNameError
 
@@ -30,8 +31,8 @@ def times(seconds: float) -> Times:
     return Times(seconds, seconds, seconds, 5)
 
 
-def result(ours: float, peer: float, **changes: float) -> Result:
-    return Result(replace(CASE, **changes), times(ours), times(peer), 0.5, 1e-7, 2e-7)
+def result(ours: float, peer: float, **changes: Any) -> Result:
+    return Result(replace(CASE, **changes), times(ours), times(peer), 0.5, Errors(1e-7, 2e-7, 3e-7))
 
 
 # ---- from timings to figures ---------------------------------------------------------------------
@@ -109,6 +110,8 @@ def test_both_sides_run_in_turn_and_take_turns_in_beginning() -> None:
 
 def test_every_group_has_cases_and_every_case_a_group() -> None:
     assert list(dict.fromkeys(case.group for case in grid())) == list(GROUPS)
+    for case in grid():
+        assert case.ours in OURS or case.mode == "first"
     assert len({(case.group, case.name) for case in grid()}) == len(list(grid()))
     assert all(case.mode == "first" or case.target for case in grid())
 
@@ -137,9 +140,9 @@ def test_peers_and_definition_agree(ours: str, mode: str) -> None:
     case = Case("test", ours, peer, mode, 3, 7, 16)
     own, other, same = build(case)
     assert same is (ours != "user's four gates")
-    error_peer, error_float64 = compare(case, own, other if same else None, Inputs.draw(case))
-    assert error_peer is None if not same else error_peer is not None and error_peer < 1e-5
-    assert error_float64 < 1e-5
+    errors = compare(case, own, other if same else None, Inputs.draw(case))
+    assert (errors.peer is not None) is same
+    assert max(error or 0.0 for error in errors) < 1e-5
 
 
 @pytest.mark.parametrize("ours", ["LSTM", "user's LSTM"])
@@ -158,10 +161,12 @@ def test_a_wrong_weight_shows_in_the_error() -> None:
     own, other, _ = build(CASE)
     with torch.no_grad():
         own.cell.b[0] += 0.5
-    error_peer, error_float64 = compare(CASE, own, other, Inputs.draw(CASE))
-    assert error_peer is not None
-    assert error_peer > 1e-4
-    assert error_float64 < 1e-5
+    errors = compare(CASE, own, other, Inputs.draw(CASE))
+    assert errors.float64 < 1e-5
+    assert errors.peer is not None
+    assert errors.peer > 1e-4
+    assert errors.peer_float64 is not None
+    assert errors.peer_float64 > 1e-4
 
 
 def test_training_reaches_every_leaf() -> None:
@@ -175,7 +180,7 @@ def test_training_reaches_every_leaf() -> None:
 
 @pytest.mark.parametrize("peer", ["nn.LSTM", "nn.LSTMCell"])
 def test_streams_agree(peer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elman.cli.bench_measure.BLOCK", 2)
+    monkeypatch.setattr("elman.cli.bench.measure.BLOCK", 2)
     found = measure(Case("stream", "LSTM", peer, "stream", H=16, target=5.0), RATES, quick=True)
     assert found.alternating is not None
     assert found.worst_error is not None
@@ -206,9 +211,9 @@ def test_json_tells_everything() -> None:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """One small group, measured for no time at all."""
-    monkeypatch.setattr("elman.cli.bench_measure.BUDGET", {True: 0.0, False: 0.0})
+    monkeypatch.setattr("elman.cli.bench.measure.BUDGET", {True: 0.0, False: 0.0})
     cases = [replace(CASE, group="elman", ours="Elman", peer="nn.RNN", target=1e9)]
-    monkeypatch.setattr("elman.cli.bench_cases.grid", lambda: iter(cases))
+    monkeypatch.setattr("elman.cli.bench.cases.grid", lambda: iter(cases))
 
 
 @pytest.mark.usefixtures("tiny")
@@ -222,7 +227,8 @@ def test_command_gives_json() -> None:
         assert 0 < case[side]["p10"] <= case[side]["median"] <= case[side]["p90"]
         assert case[side]["runs"] == 3
     assert case["ratio"] == case["peer_seconds"]["median"] / case["ours_seconds"]["median"]
-    assert max(case["error_peer"], case["error_float64"]) < 1e-5
+    assert case["errors"].keys() == {"peer", "float64", "peer_float64"}
+    assert max(case["errors"].values()) < 1e-5
     assert found["losses"][0]["why"][-1] == "under its target of 1e+09×"
     assert found["machine"].keys() >= {"cpu", "cores", "threads", "torch", "compiler", "date"}
     assert all(rate > 0 for rate in found["rates"].values())

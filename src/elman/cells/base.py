@@ -68,13 +68,15 @@ class Cell(nn.Module, metaclass=_Finished):
             names = getattr(cls, kind)
             if isinstance(names, str) or not all(isinstance(n, str) and n.isidentifier() for n in names):
                 raise ArgumentError(f"{cls.__name__}.{kind} is {names!r}; it must be a tuple of plain words")
-            setattr(cls, kind, tuple(names))
+            if kind in cls.__dict__:
+                setattr(cls, kind, tuple(names))
         if not cls.state:
             raise ArgumentError(
                 f"{cls.__name__}.state is empty; name at least one state, as in state = ('h',)"
             )
-        cls.State = _named("State", cls.state)
-        cls.State.__module__, cls.State.__qualname__ = cls.__module__, f"{cls.__qualname__}.State"
+        if "state" in cls.__dict__:
+            cls.State = _named("State", cls.state)
+            cls.State.__module__, cls.State.__qualname__ = cls.__module__, f"{cls.__qualname__}.State"
 
     def __init__(
         self,
@@ -163,7 +165,7 @@ class Cell(nn.Module, metaclass=_Finished):
 
     @property
     def projects_itself(self) -> bool:
-        return type(self).project is not Cell.project or self.W_x is None
+        return type(self).project is not Cell.project or not self._inputs
 
     @property
     def reads_whole_state(self) -> bool:
@@ -274,7 +276,7 @@ class _Rehearsal:
         self.gates, self.zero = gates, zero
         self.asked: set[str] = set()
 
-    def __call__(self, h: Tensor | None, gate: str | None = None) -> Any:
+    def __call__(self, h: Tensor | None, gate: str | None = None, *, plus: Tensor | None = None) -> Any:
         if gate is not None and gate not in self.gates:
             raise EquationError(f"product(…, {gate!r}): no such gate; {nearest(gate, self.gates)}")
         self.asked.update(self.gates if gate is None else (gate,))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from torch import sigmoid, tanh
+from torch import lerp, sigmoid, tanh
 
 from elman.cells.base import Cell
 from elman.recurrence.contract import Product
@@ -21,6 +21,6 @@ class OriginalMGU(Cell):
     gates = ("f", "z")
 
     def step(self, x: Any, s: Any, product: Product) -> Any:
-        f = sigmoid(x.f + product(s.h, "f"))
-        z = tanh(x.z + product(f * s.h, "z"))
-        return self.State(h=s.h + f * (z - s.h))
+        f = sigmoid(product(s.h, "f", plus=x.f))
+        z = tanh(product(f * s.h, "z", plus=x.z))
+        return self.State(h=lerp(s.h, z, f))

@@ -36,7 +36,7 @@ def bench(
     only: Annotated[str, typer.Option(help="Only groups whose name contains this.")] = "",
 ) -> None:
     """Measure this machine: the engine beside torch.nn, in one run, with the losses."""
-    from elman.cli.bench import report
+    from elman.cli.bench.report import report
 
     report(as_json=json, quick=quick, only=only)
 

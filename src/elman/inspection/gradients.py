@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -152,7 +153,7 @@ def measure_gradients(
 
     This chain is multiplied from the left, one step at a time, never forming an A: each row of the
     product is carried back through one step of the network. Exact to rounding; the network is copied,
-    counts in float64 and runs as in evaluation, without dropout.
+    counts in float64 and runs as in evaluation, without dropout, meanwhile on one thread.
 
     Args:
         rnn: a network of one direction, of any cell and depth. It is not changed.
@@ -180,7 +181,7 @@ def measure_gradients(
     check_choice("loss_reads", loss_reads, ("step", "sequence"))
     lengths = check_lengths(torch.full((B,), T) if lengths is None else lengths, B, T).to(x.device)
     steps = _check_steps(step, lengths)
-    with torch.inference_mode(False), torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad(), _one_thread():
         chain, pull = _Chain(rnn, x, lengths, state), None
         if loss is not None:
             own = next((p.dtype for p in rnn.parameters()), x.dtype)
@@ -379,6 +380,19 @@ def _matrix_norms(matrices: Tensor) -> tuple[Tensor, Tensor]:
     spectral = scale * torch.linalg.eigvalsh(gram)[:, -1].clamp(min=0).sqrt()
     frobenius = scale * gram.diagonal(dim1=1, dim2=2).sum(1).sqrt()
     return spectral.where(usable, scale), frobenius.where(usable, scale)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Thousands of small products and eigenvalues gain little from a second core, and lose everything by
+    waiting for one that is busy: beside other work on two cores, two threads took up to a hundred times
+    as long as one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _stay_infinite(norms: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from elman.errors import ArgumentError, ShapeError, nearest
 from elman.layers.dropout import Regularisers, keep_mask
 from elman.layers.stream import Stream
 from elman.recurrence.contract import Noise, Unrolled
-from elman.recurrence.unroll import BACKENDS, step, streams, unroll
+from elman.recurrence.unroll import BACKENDS, check_state, step, streams, walk
 from elman.registry import CELLS
 from elman.tensors.checks import (
     check_choice,
@@ -131,7 +131,7 @@ class RNN(nn.Module):
                 x = F.dropout(x, self.dropout, self.training) if depth else x
                 x = self._drop_input(x)
                 results = [
-                    unroll(
+                    walk(
                         cell,
                         x,
                         starts[depth][direction],
@@ -248,7 +248,7 @@ class RNN(nn.Module):
             checked = []
             for direction, (cell, fields_given) in enumerate(zip(cells, pair, strict=True)):
                 place = f"state[{depth}][{direction}]" if self.bidirectional else f"state[{depth}]"
-                checked.append(_check_state(place, cell, fields_given, B, like))
+                checked.append(check_state(place, cell, fields_given, B, like))
             starts.append(tuple(checked))
         return starts
 
@@ -294,15 +294,6 @@ def _widths(hidden_size: int | Sequence[int], layers: int | None) -> tuple[int, 
     if not widths or (layers is not None and layers != len(widths)):
         raise ArgumentError(f"hidden_size has {len(widths)} widths and layers is {layers}; they must agree")
     return widths
-
-
-def _check_state(place: str, cell: Cell, state: Any, B: int, like: Tensor) -> Any:
-    if not isinstance(state, (tuple, list)) or len(state) != len(cell.state):
-        raise ShapeError(f"{place} is not a State({', '.join(cell.state)}) of {type(cell).__name__}")
-    for name, value, shape in zip(cell.state, state, cell.state_shapes, strict=True):
-        check_tensor(f"{place}.{name}", value, (B, *shape))
-        check_like(f"{place}.{name}", value, "x", like)
-    return cell.State(*state)
 
 
 def _side_by_side(parts: list[Tensor]) -> Tensor:

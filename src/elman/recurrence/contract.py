@@ -16,11 +16,11 @@ State = tuple[Tensor, ...]  # a named tuple of (B, …) tensors, made by the cel
 class Product(Protocol):
     """The recurrent product of a step, with the noise that belongs into it.
 
-    ``product(h)``: the parts of all gates by name; ``product(h, "z")``: of one gate;
-    ``product.joined(h)``: of all gates side by side, (B, G·H).
+    ``product(h)``: the parts of all gates by name; ``product(h, "z")``: of one gate, to which
+    ``plus=x.z`` adds in the same operation; ``product.joined(h)``: all side by side, (B, G·H).
     """
 
-    def __call__(self, h: Tensor, gate: str | None = None) -> Any: ...
+    def __call__(self, h: Tensor, gate: str | None = None, *, plus: Tensor | None = None) -> Any: ...
     def joined(self, h: Tensor) -> Tensor: ...
 
 
@@ -28,7 +28,13 @@ class Walkable(Protocol):
     """A cell as the engine sees it."""
 
     @property
+    def input_size(self) -> int: ...
+    @property
     def hidden_size(self) -> int: ...
+    @property
+    def state_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of every state, without the batch."""
+
     @property
     def W_x(self) -> Tensor | None: ...
     @property
@@ -59,6 +65,7 @@ class Walkable(Protocol):
     def reads_whole_state(self) -> bool:
         """Whether O needs more than the first entry of the state."""
 
+    def initial_state(self, batch_size: int, like: Tensor) -> Any: ...
     def project(self, x: Tensor) -> Tensor: ...
     def step(self, x: Any, s: Any, product: Product) -> Any: ...
     def O(self, s: Any) -> Tensor: ...

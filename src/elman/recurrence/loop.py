@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elman.recurrence.contract import SILENCE, Noise, Product, Walkable
+from elman.recurrence.contract import SILENCE, Noise, Walkable
 from elman.tensors.rows import length_mask
 
 
@@ -39,26 +39,36 @@ def walk_parts(
     """The loop from the input parts (B, T, ·) on: the states of all steps (B, T, …), the final state."""
     T = parts.shape[1]
     product = RecurrentProduct(cell, weight, noise)
-    steps = parts.unbind(1)
+    steps = _steps(cell, parts)
     masks = length_mask(lengths, T).unbind(1) if lengths is not None else None
     history: list[Any] = [None] * T
     for t in reversed(range(T)) if reverse else range(T):
-        new = _step(cell, steps[t], state, product, noise, t)
+        new = cell.step(steps[t], state, product)
+        if noise.zoneout:
+            new = _zone_out(new, state, noise, t)
         if masks is not None:
             new = cell.State(*(_where(masks[t], a, b) for a, b in zip(new, state, strict=True)))
         state = history[t] = new
     return cell.State(*(torch.stack(field, 1) for field in zip(*history, strict=True))), state
 
 
-def _step(cell: Walkable, x: Tensor, state: Any, product: Product, noise: Noise, t: int) -> Any:
-    """One step from the input parts (B, ·) of that step."""
-    parts: Any = x
-    if cell.Inputs is not None:
-        parts = cell.Inputs._make(x.split(cell.hidden_size, -1) if x.shape[-1] else ())
-    new = cell.step(parts, state, product)
+def _steps(cell: Walkable, parts: Tensor) -> list[Any]:
+    """What every step sees of the input: its parts by gate, or itself for a cell without gates."""
+    if cell.Inputs is None:
+        return list(parts.unbind(1))
+    gates = len(cell.Inputs._fields)
+    if not gates:
+        return [cell.Inputs()] * parts.shape[1]
+    by_gate = [part.unbind(1) for part in parts.chunk(gates, -1)]
+    return [cell.Inputs._make(step) for step in zip(*by_gate, strict=True)]
+
+
+def _zone_out(new: Any, old: Any, noise: Noise, t: int) -> Any:
     for name, keep in noise.zoneout.items():
-        old, fresh = getattr(state, name), getattr(new, name)
-        kept = keep * old + (1 - keep) * fresh if isinstance(keep, float) else old.where(keep[:, t], fresh)
+        before, fresh = getattr(old, name), getattr(new, name)
+        kept = (
+            keep * before + (1 - keep) * fresh if isinstance(keep, float) else before.where(keep[:, t], fresh)
+        )
         new = new._replace(**{name: kept})
     return new
 
@@ -67,23 +77,22 @@ class RecurrentProduct:
     """``h W^h`` by gate, with weight drop and variational dropout where the noise holds them."""
 
     def __init__(self, cell: Walkable, weight: Tensor | None, noise: Noise) -> None:
-        self._names, self._width, self._mask = cell.Products, cell.hidden_size, noise.mask
+        self._make, self._mask = cell.Products._make, noise.mask
         self._weight = noise.weight if noise.weight is not None else weight
+        self._count = len(cell.Products._fields)
+        blocks = () if self._weight is None else self._weight.chunk(self._count, -1)
+        self._blocks = dict(zip(cell.Products._fields, blocks, strict=True))
 
-    def __call__(self, h: Tensor, gate: str | None = None) -> Any:
-        if self._weight is None:
-            return self._names()
+    def __call__(self, h: Tensor, gate: str | None = None, *, plus: Tensor | None = None) -> Any:
         if gate is None:
-            return self._names._make(self.joined(h).split(self._width, -1))
-        blocks = self._weight.split(self._width, -1)
-        return self._masked(h) @ blocks[self._names._fields.index(gate)]
+            return self._make(self.joined(h).chunk(self._count, -1) if self._blocks else ())
+        if self._mask is not None:
+            h = h * self._mask
+        return h @ self._blocks[gate] if plus is None else torch.addmm(plus, h, self._blocks[gate])
 
     def joined(self, h: Tensor) -> Tensor:
         assert self._weight is not None
-        return self._masked(h) @ self._weight
-
-    def _masked(self, h: Tensor) -> Tensor:
-        return h if self._mask is None else h * self._mask
+        return (h if self._mask is None else h * self._mask) @ self._weight
 
 
 def _where(mask: Tensor, new: Tensor, old: Tensor) -> Tensor:

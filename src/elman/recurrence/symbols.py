@@ -194,8 +194,8 @@ def _symbol(graph: Graph, argument: Any) -> Symbol:
         return argument
     if isinstance(argument, torch.Tensor):
         raise EquationError(
-            'equations hold a tensor; a learned per-unit vector is declared as vectors = ("name",) and read as '
-            f"self.name, a constant is a Python number; for anything else {FREE_FORM}"
+            'equations hold a tensor; a learned per-unit vector is declared as vectors = ("name",) and read '
+            f"as self.name, a constant is a Python number; for anything else {FREE_FORM}"
         )
     try:
         return graph.constant(float(argument))

@@ -2,50 +2,80 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any
 
 from torch import Tensor
 
-from elman.errors import BackendError, BackendNotice
+from elman.errors import BackendError, BackendNotice, ShapeError
 from elman.recurrence import loop
 from elman.recurrence.contract import SILENCE, Noise, Unrolled, Walkable
 from elman.recurrence.cpu import backend as cpu
 from elman.recurrence.cpu.compile import compiler
+from elman.tensors.checks import check_choice, check_lengths, check_like, check_tensor
 from elman.tensors.tracing import extraordinary, opaque
 
 BACKENDS = ("auto", "loop", "cpu")
 _noticed: set[str] = set()
 
 
-@opaque
 def unroll(
     cell: Walkable,
     x: Tensor,
-    state: Any,
-    lengths: Tensor | None = None,
+    state: Any = None,
+    lengths: Any = None,
     *,
     reverse: bool = False,
     noise: Noise = SILENCE,
     backend: str = "auto",
 ) -> Unrolled:
-    """``y_{1:n} = RNN*(x_{1:n}, s_0)``: walk the cell over x (B, T, D) from ``state``.
+    """``y_{1:n} = RNN*(x_{1:n}, s_0)``: walk one cell over x (B, T, D) from ``state`` (None: zero).
 
     At a padded step (``lengths``, (B,)) the state is carried and the output is zero; with ``reverse``
-    every row is read from its own last real step to its first. Arguments are checked by the layer.
+    every row is read from its own last real step to its first.
     """
-    if choose(cell, backend, x, *state) == "cpu":
-        outputs, final = cpu.walk(cell, x, state, lengths, reverse=reverse, noise=noise)
-    else:
-        outputs, final = loop.walk(cell, x, state, lengths, reverse=reverse, noise=noise)
+    check_choice("backend", backend, BACKENDS)
+    B, T, _ = check_tensor("x", x, ("B", "T", cell.input_size)).shape
+    if lengths is not None:
+        lengths = check_lengths(lengths, B, T).to(x.device)
+    state = cell.initial_state(B, x) if state is None else check_state("state", cell, state, B, x)
+    return walk(cell, x, state, lengths, reverse=reverse, noise=noise, backend=backend)
+
+
+@opaque
+def walk(
+    cell: Walkable,
+    x: Tensor,
+    state: Any,
+    lengths: Tensor | None,
+    *,
+    reverse: bool,
+    noise: Noise,
+    backend: str,
+) -> Unrolled:
+    """The same for arguments that were checked."""
+    serve = cpu.walk if choose(cell, backend, x, *state) == "cpu" else loop.walk
+    outputs, final = serve(cell, x, state, lengths, reverse=reverse, noise=noise)
     return Unrolled(outputs, cell.O(final), final)
+
+
+def check_state(name: str, cell: Walkable, state: Any, B: int, like: Tensor) -> Any:
+    """A state of this cell for B rows, of the same numbers as ``like``."""
+    fields: tuple[str, ...] = cell.State._fields
+    if not isinstance(state, (tuple, list)) or len(state) != len(fields):
+        raise ShapeError(f"{name} is not a State({', '.join(fields)}) of {type(cell).__name__}")
+    for field, value, shape in zip(fields, state, cell.state_shapes, strict=True):
+        check_tensor(f"{name}.{field}", value, (B, *shape))
+        check_like(f"{name}.{field}", value, "x", like)
+    return cell.State(*state)
 
 
 @opaque
 def step(cell: Walkable, x: Tensor, state: Any, *, noise: Noise = SILENCE, backend: str = "auto") -> Any:
     """``s' = R(s, x)`` for one step of (B, D)."""
-    walk = cpu.walk if choose(cell, backend, x, *state) == "cpu" else loop.walk
-    return walk(cell, x[:, None], state, None, reverse=False, noise=noise)[1]
+    serve = cpu.walk if choose(cell, backend, x, *state) == "cpu" else loop.walk
+    return serve(cell, x[:, None], state, None, reverse=False, noise=noise)[1]
 
 
 def streams(
@@ -86,5 +116,13 @@ def _without_compiler() -> str | None:
     notice = "no C compiler found (cc, gcc or clang, or $CC): cells run on the plain loop, which is slower"
     if notice not in _noticed:
         _noticed.add(notice)
-        warnings.warn(notice, BackendNotice, stacklevel=2)
+        warnings.warn(notice, BackendNotice, stacklevel=_outside())
     return notice
+
+
+def _outside() -> int:
+    """How many calls up the user's own line is."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("elman", "torch"):
+        frame, level = frame.f_back, level + 1
+    return level

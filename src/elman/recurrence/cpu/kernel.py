@@ -27,7 +27,7 @@ TASK = (
 )
 BY_STATE = ("initial", "final", "sequence", "d_sequence", "d_final", "d_initial")
 
-STREAM_SHARED = 1 << 16  # input weights from which on threads share a streaming step
+STREAM_SHARED = 1 << 18  # input weights from which on threads share a streaming step
 
 _forked = False
 

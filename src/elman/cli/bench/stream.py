@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elman.cli.bench_cases import Case
-from elman.cli.bench_sides import worst_error
+from elman.cli.bench.cases import Case
+from elman.cli.bench.sides import Errors, worst_error
 from elman.layers.rnn import RNN
 
 STEPS = 20  # of a stream that are compared
@@ -49,16 +49,14 @@ def carry(step: Step, x: Tensor) -> Callable[[], None]:
     return call
 
 
-def compare_stream(case: Case, ours: Step, peer: Step, rnn: RNN) -> tuple[float, float]:
-    """The worst error of a short stream against the peer's and against the float64 loop."""
+def compare_stream(case: Case, ours: Step, peer: Step, rnn: RNN) -> Errors:
+    """The worst errors in the outputs of a short stream."""
     x = torch.randn(case.B, STEPS, case.D)
     expected = RNN.from_torch(rnn.to_torch()).double()
     expected.backend = "loop"
-    found = {"outputs": _walk(ours, x)}
-    return (
-        worst_error(found, {"outputs": _walk(peer, x)}),
-        worst_error(found, {"outputs": expected(x.double()).outputs}),
-    )
+    ours_y, peer_y = ({"outputs": _walk(step, x)} for step in (ours, peer))
+    exact = {"outputs": expected(x.double()).outputs}
+    return Errors(worst_error(ours_y, peer_y), worst_error(ours_y, exact), worst_error(peer_y, exact))
 
 
 def _walk(step: Step, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The first use of a new cell, timed in processes of their own: ``python -m elman.cli.bench_first``."""
+"""The first use of a new cell, timed in processes of their own: ``python -m elman.cli.bench.first``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FirstUse(NamedTuple):
 
     compiled: float
     later: float
-    from_cache: bool  # whether the later process compiled nothing
+    from_cache: bool | None  # whether the later process compiled nothing; None: the first did not either
 
 
 def measure_first() -> FirstUse:
@@ -28,11 +28,11 @@ def measure_first() -> FirstUse:
         first = _first_use(folder)
         made = _libraries(folder)
         later = _first_use(folder)
-        return FirstUse(first, later, bool(made) and _libraries(folder) == made)
+        return FirstUse(first, later, _libraries(folder) == made if made else None)
 
 
 def _first_use(cache: str) -> float:
-    command = [sys.executable, "-m", "elman.cli.bench_first"]
+    command = [sys.executable, "-m", "elman.cli.bench.first"]
     environment = {**os.environ, "ELMAN_CACHE": cache}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return float(json.loads(done.stdout)["seconds"])
@@ -46,7 +46,7 @@ def use_new_cell() -> dict[str, Any]:
     """What the process does: torch is warm, then a cell is made and trained for one step."""
     import torch
 
-    from elman.cli.bench_cells import UserFourGates
+    from elman.cli.bench.cells import UserFourGates
     from elman.layers.rnn import RNN
 
     warm = torch.nn.LSTM(H, H)

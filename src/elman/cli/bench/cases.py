@@ -13,7 +13,7 @@ from elman.errors import UnknownNameError, nearest
 class Case:
     """One line of the table: what runs, beside what, on which sizes, and what is asked of it.
 
-    ours, peer: names that ``bench_sides`` turns into something that runs.
+    ours, peer: names that ``sides.py`` turns into something that runs.
     mode: ``training``, ``inference``, ``stream`` (one step, T = 1) or ``first`` (a new process).
     padding: the share of the batch that is padding.
     target: the ratio (peer / ours) that must be reached.

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from elman.cli.bench_cases import LATER, Case
-from elman.cli.bench_first import FirstUse, measure_first
-from elman.cli.bench_sides import Inputs, Run, build, compare
-from elman.cli.bench_stream import build_stream, carry, compare_stream
+from elman.cli.bench.cases import LATER, Case
+from elman.cli.bench.first import FirstUse, measure_first
+from elman.cli.bench.sides import Errors, Inputs, Run, build, compare
+from elman.cli.bench.stream import build_stream, carry, compare_stream
 from elman.tensors.products import multiply
 
 WARM_UP = 2  # rounds that do not count
@@ -65,8 +65,7 @@ class Result:
     ours: Times
     peer: Times | None = None
     floor: float | None = None
-    error_peer: float | None = None
-    error_float64: float | None = None
+    errors: Errors | None = None
     alternating: tuple[Times, Times] | None = None  # streams: ours and the peer's, call by call
     from_cache: bool | None = None
 
@@ -81,7 +80,8 @@ class Result:
 
     @property
     def worst_error(self) -> float | None:
-        return max((e for e in (self.error_peer, self.error_float64) if e is not None), default=None)
+        """Of ours: against the peer and against the float64 loop."""
+        return None if self.errors is None else max(self.errors.float64, self.errors.peer or 0.0)
 
 
 def measure(case: Case, rates: Rates, *, quick: bool) -> Result:
@@ -112,14 +112,14 @@ def floor(weights: int, recurrent: int, case: Case, steps: int, rates: Rates) ->
 def _sequence(case: Case, rates: Rates, quick: bool) -> Result:
     ours, peer, same = build(case)
     inputs = Inputs.draw(case)
-    error_peer, error_float64 = compare(case, ours, peer if same else None, inputs)
+    errors = compare(case, ours, peer if same else None, inputs)
     training = case.mode == "training"
     times = interleave(
         Run(ours, inputs, training=training), Run(peer, inputs, training=training), quick=quick
     )
     W_x, W_h = (0 if w is None else w.numel() for w in (ours.cell.W_x, ours.cell.W_h))
     least = floor(W_x + W_h, W_h, case, inputs.real_steps, rates)
-    return Result(case, *times, least, error_peer, error_float64)
+    return Result(case, *times, least, errors)
 
 
 def _stream(case: Case, rates: Rates, quick: bool) -> Result:
@@ -132,7 +132,7 @@ def _stream(case: Case, rates: Rates, quick: bool) -> Result:
         alone = interleave(*calls, quick=quick, block=BLOCK)
     weights = sum(w.numel() for w in rnn.parameters() if w.dim() == 2)
     least = floor(weights, weights, case, case.B, rates)
-    return Result(case, *alone, least, *errors, alternating=alternating)
+    return Result(case, *alone, least, errors, alternating=alternating)
 
 
 def _first(case: Case, rates: Rates, quick: bool) -> Result:

@@ -11,9 +11,9 @@ from typing import Any
 import typer
 
 from elman import __version__
-from elman.cli.bench_cases import GROUPS, Case, choose
-from elman.cli.bench_machine import describe_machine
-from elman.cli.bench_measure import BLOCK, Rates, Result, Times, measure, measure_rates
+from elman.cli.bench.cases import GROUPS, Case, choose
+from elman.cli.bench.machine import describe_machine
+from elman.cli.bench.measure import BLOCK, Rates, Result, Times, measure, measure_rates
 
 HEADER = ("case", "ours {unit}", "peer {unit}", "ratio", "target", "ours/floor", "worst error")
 UNITS = {"stream": ("µs", 1e6), "first": ("s", 1.0)}
@@ -42,7 +42,11 @@ def report(*, as_json: bool = False, quick: bool = False, only: str = "") -> Non
         if not as_json:
             _print_group(group, found)
     if as_json:
-        typer.echo(json.dumps(as_object(results, rates, machine, quick=quick), indent=1, allow_nan=False))
+        typer.echo(
+            json.dumps(
+                as_object(results, rates, machine, quick=quick), indent=1, allow_nan=False, ensure_ascii=False
+            )
+        )
     else:
         _print_end(results, rates, machine, quick=quick)
 
@@ -111,8 +115,7 @@ def _case_object(result: Result) -> dict[str, Any]:
         "floor_seconds": result.floor,
         "ours_over_floor": result.over_floor,
         "peer_over_floor": result.peer.median / result.floor if result.peer and result.floor else None,
-        "error_peer": result.error_peer,
-        "error_float64": result.error_float64,
+        "errors": result.errors._asdict() if result.errors else None,
     }
     if result.alternating is not None:
         ours, peer = result.alternating

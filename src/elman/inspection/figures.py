@@ -1,0 +1,301 @@
+"""Pictures for a slide or a page; every function returns a Figure, and saving it is the caller's.
+
+>>> from elman.inspection.gradients import compare
+>>> figure = gradient_figure(compare(("elman", "lstm"), 4, 8, T=20, B=3))
+>>> figure.savefig("gradients.png")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from elman.errors import ArgumentError
+from elman.inspection.gradients import GradientReach
+
+INK, FAINT = "#1a1a1a", "#8c8c8c"
+DEPTH = 1e-8  # how far below its largest value a gradient is drawn
+
+
+class Style(NamedTuple):
+    """How one network is drawn: dark to light, solid to dotted, so that grey print tells them apart."""
+
+    colour: str
+    dashes: Any
+    width: float
+
+
+# Colours of Okabe and Ito, which colour-blind people tell apart, ordered by lightness.
+STYLES = (
+    Style("#0072B2", "solid", 4.5),
+    Style("#D55E00", (0, (5, 1.6)), 4.0),
+    Style("#000000", (0, (1.2, 1.3)), 4.0),
+    Style("#009E73", (0, (7, 1.5, 1.5, 1.5)), 4.0),
+    Style("#CC79A7", (0, (3, 1, 1, 1, 1, 1)), 4.0),
+    Style("#56B4E9", (0, (10, 3)), 4.0),
+)
+
+
+def gradient_figure(
+    results: Mapping[str, GradientReach],
+    *,
+    norm: str = "spectral",
+    title: str | None = None,
+    furthest: int | None = None,
+) -> Figure:
+    """The norm of the gradient against the distance it has travelled, one line a network.
+
+    The line is the median over the rows of the batch, the band its middle 80 %. Norms are drawn down
+    to a hundred-millionth of the largest; a line that falls further leaves through the bottom.
+
+    Args:
+        results: by label, what ``measure_gradients`` or ``compare`` found.
+        norm: ``"spectral"`` or ``"frobenius"`` of ∂y_t/∂s_k, or ``"loss"`` for ∂J_t/∂s_k.
+        title: None: the finding, from the numbers.
+        furthest: the largest distance drawn; None: as far as the lines are inside the picture.
+    """
+    _check_labels("results", results)
+    curves = {label: result.curve(norm).cpu().numpy() for label, result in results.items()}
+    bottom, top = _log_range(curves)
+    figure, axes = _slide(title if title is not None else describe(results, norm))
+    if furthest is None:
+        furthest = max(_last_inside(curve, bottom) for curve in curves.values())
+    span = max(furthest, 1)
+    axes.set_yscale("log")
+    axes.set_ylim(bottom, top)
+    axes.set_xlim(0, span)
+    if norm != "loss":
+        axes.axhline(1, color=FAINT, linewidth=1.5, zorder=1)
+    ends = []
+    for (label, curve), style in zip(curves.items(), _styles(len(curves)), strict=True):
+        shown = np.where((curve > 0) & np.isfinite(curve), curve, bottom * 1e-3)[: span + 1]
+        n = np.arange(len(shown))
+        _draw_band(axes, results[label].by_distance(norm).cpu().numpy()[:, : span + 1], bottom, style)
+        _draw_line(axes, n, shown, style, label)
+        ends.append((label, _end_of(n, shown, bottom), style))
+    _label_ends(axes, ends)
+    axes.set_xlabel("steps back in time,  t − k")
+    symbol = "J" if norm == "loss" else "y"
+    axes.set_ylabel(f"size of the gradient  ‖∂{symbol}$_t$/∂s$_k$‖")
+    axes.yaxis.set_major_locator(LogLocator(numticks=9))
+    axes.yaxis.set_major_formatter(FuncFormatter(_plain_number))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_locator(LogLocator(subs=()))
+    return figure
+
+
+def curve_figure(
+    distances: Sequence[float],
+    accuracies: Mapping[str, Sequence[float]],
+    *,
+    chance: float | None = None,
+    title: str = "How far back does each network remember?",
+    x_label: str = "how many steps back",
+    y_label: str = "accuracy",
+) -> Figure:
+    """Accuracy against distance, one labelled line a network.
+
+    Args:
+        distances: how many steps back, increasing.
+        accuracies: by label, one share from 0 to 1 for every distance, drawn in per cent; NaN: a gap.
+        chance: the share that guessing gets, marked by a line.
+
+    >>> figure = curve_figure([1, 10, 50], {"Elman": [1, 0.6, 0.12], "LSTM": [1, 1, 0.98]}, chance=0.1)
+    """
+    _check_labels("accuracies", accuracies)
+    x = np.asarray(distances, dtype=float)
+    if x.ndim != 1 or not len(x) or not (np.diff(x) > 0).all():
+        raise ArgumentError(f"distances is {list(distances)!r}; it must hold increasing numbers")
+    curves = {label: _check_shares(label, shares, len(x)) for label, shares in accuracies.items()}
+    if chance is not None:
+        _check_shares("chance", [chance], 1)
+    figure, axes = _slide(title)
+    margin = 0.02 * (x[-1] - x[0]) or 0.5
+    axes.set_xlim(x[0] - margin, x[-1] + margin)
+    axes.set_ylim(-2, 104)
+    if chance is not None:
+        axes.axhline(100 * chance, color=FAINT, linewidth=1.5, zorder=1)
+        axes.annotate(
+            f"guessing: {100 * chance:.3g} %",
+            (0, 100 * chance),
+            xycoords=("axes fraction", "data"),
+            xytext=(8, 6),
+            textcoords="offset points",
+            fontsize=18,
+            color="#595959",
+        )
+    ends = []
+    for (label, shares), style in zip(curves.items(), _styles(len(curves)), strict=True):
+        _draw_line(axes, x, 100 * shares, style, label, marker="o")
+        known = np.isfinite(shares)
+        ends.append((label, (float(x[known][-1]), 100 * float(shares[known][-1])), style))
+    _label_ends(axes, ends)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} %"))
+    return figure
+
+
+def describe(results: Mapping[str, GradientReach], norm: str = "spectral") -> str:
+    """The finding as a title: how far each gradient reaches, the shortest first.
+
+    >>> from elman.inspection.gradients import compare
+    >>> describe(compare(("lstm", "elman"), 8, 32, T=60, B=4))  # doctest: +SKIP
+    '1 % of the gradient is left after 15 steps (Elman) and 27 (LSTM)'
+    """
+    exploding = [label for label, result in results.items() if result.verdict(norm) == "explodes"]
+    if exploding:
+        rates = _listed([f"{label} ×{results[label].rate(norm):.3g} a step" for label in exploding])
+        return f"The gradient explodes: {rates}"
+    reaches = [(result.steps_until(0.01, norm), label) for label, result in results.items()]
+    fallen = sorted((n, label) for n, label in reaches if n is not None)
+    standing = [label for n, label in reaches if n is None]
+    if not fallen or len(results) > 4:
+        return "How far back does the gradient reach?"
+    (n, label), *others = fallen
+    parts = [f"{n} {'step' if n == 1 else 'steps'} ({label})", *(f"{n} ({label})" for n, label in others)]
+    if standing:
+        span = max(len(results[label].curve(norm)) for label in standing) - 1
+        parts.append(f"more than {span} ({_listed(standing)})")
+    return f"1 % of the gradient is left after {_listed(parts)}"
+
+
+def _slide(title: str) -> tuple[Figure, Axes]:
+    """An empty 16:9 picture of 1600×900 dots, with type that the last row can read."""
+    figure = Figure(figsize=(16, 9), dpi=100, facecolor="white")
+    axes = figure.add_axes((0.105, 0.125, 0.765, 0.735))
+    figure.text(0.03, 0.925, title, fontsize=_title_size(title), color=INK, va="center", weight="bold")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(INK)
+        axes.spines[side].set_linewidth(1.5)
+    axes.tick_params(labelsize=20, width=1.5, length=7, colors=INK)
+    axes.tick_params(which="minor", length=0)
+    axes.xaxis.label.set(fontsize=24, color=INK)
+    axes.yaxis.label.set(fontsize=24, color=INK)
+    axes.xaxis.labelpad = axes.yaxis.labelpad = 10
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.grid(axis="y", color="#e6e6e6", linewidth=1)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _title_size(title: str) -> float:
+    return min(30.0, 30.0 * 74 / max(len(title), 1))
+
+
+def _styles(count: int) -> list[Style]:
+    return [STYLES[i % len(STYLES)] for i in range(count)]
+
+
+def _draw_line(
+    axes: Axes, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], style: Style, label: str, marker: str = ""
+) -> None:
+    axes.plot(
+        x,
+        y,
+        color=style.colour,
+        linestyle=style.dashes,
+        linewidth=style.width,
+        marker=marker,
+        markersize=11,
+        markeredgecolor="white",
+        label=label,
+        zorder=3,
+        clip_on=not marker,
+    )
+
+
+def _draw_band(axes: Axes, values: np.ndarray[Any, Any], bottom: float, style: Style) -> None:
+    """The middle 80 % of the rows, where there are rows enough to speak of one."""
+    enough = (np.isfinite(values).sum(0) >= 3).nonzero()[0]
+    if not len(enough):
+        return
+    logs = np.log(np.where(values > 0, values, bottom * 1e-3)[:, enough])
+    logs[~np.isfinite(logs)] = np.nan
+    low, high = np.exp(np.nanquantile(logs, (0.1, 0.9), axis=0))
+    axes.fill_between(enough, low, high, color=style.colour, alpha=0.16, linewidth=0, zorder=2)
+
+
+def _label_ends(axes: Axes, ends: list[tuple[str, tuple[float, float], Style]]) -> None:
+    """Write each label beside the end of its line, moved apart where two would touch."""
+    height = axes.bbox.height
+    placed = []
+    for label, (x, y), style in ends:
+        across, up = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
+        placed.append([float(across), min(max(float(up), 0.03), 0.98), label, style])
+    placed.sort(key=lambda place: place[1])
+    gap = 34 / height
+    for below, above in zip(placed, placed[1:], strict=False):
+        if abs(above[0] - below[0]) < 0.12:
+            above[1] = max(above[1], below[1] + gap)
+    for across, up, label, style in placed:
+        axes.annotate(
+            label,
+            (across, up),
+            xycoords="axes fraction",
+            xytext=(14, 0),
+            textcoords="offset points",
+            fontsize=24,
+            weight="bold",
+            color=style.colour,
+            va="center",
+            annotation_clip=False,
+        )
+
+
+def _end_of(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], bottom: float) -> tuple[float, float]:
+    """Where the line ends, or where it leaves through the bottom."""
+    last = _last_inside(y, bottom)
+    if last + 1 >= len(y):
+        return float(x[last]), float(y[last])
+    share = math.log(y[last] / bottom) / math.log(y[last] / y[last + 1])
+    return float(x[last]) + share * float(x[last + 1] - x[last]), bottom
+
+
+def _last_inside(curve: np.ndarray[Any, Any], bottom: float) -> int:
+    inside = (np.isfinite(curve) & (curve >= bottom)).nonzero()[0]
+    return int(inside[-1]) if len(inside) else 0
+
+
+def _log_range(curves: Mapping[str, np.ndarray[Any, Any]]) -> tuple[float, float]:
+    """The powers of ten around all that is shown."""
+    values = np.concatenate(list(curves.values()))
+    values = values[np.isfinite(values) & (values > 0)]
+    if not len(values):
+        raise ArgumentError("there is no gradient to draw: all norms are zero or not finite")
+    top = float(values.max())
+    bottom = max(float(values.min()), top * DEPTH)
+    return 10.0 ** math.floor(math.log10(bottom) - 1e-9), max(10.0 ** math.ceil(math.log10(top)), 1.0) * 2
+
+
+def _plain_number(value: float, _: object) -> str:
+    """1, 0.1 and 0.01 as people write them; smaller and larger ones as powers of ten."""
+    power = round(math.log10(value))
+    return f"{value:g}" if -3 <= power <= 3 else f"$10^{{{power}}}$"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def _check_labels(name: str, curves: Mapping[str, Any]) -> None:
+    if not isinstance(curves, Mapping) or not curves:
+        raise ArgumentError(f"{name} is {curves!r}; it must name at least one network, as in {{'LSTM': …}}")
+
+
+def _check_shares(name: str, shares: Sequence[float], count: int) -> np.ndarray[Any, Any]:
+    values = np.asarray(shares, dtype=float)
+    known = values[np.isfinite(values)]
+    if values.shape != (count,) or not len(known) or known.min() < 0 or known.max() > 1:
+        raise ArgumentError(
+            f"{name}: {shares!r} is not {count} shares from 0 to 1; per cents are divided by 100"
+        )
+    return values

@@ -1,0 +1,59 @@
+"""Names for parts: files are found, users add their own, mistakes are explained."""
+
+import pytest
+from user_cells import Decay, UserLSTM
+
+from elman import RNN, Cell, register
+from elman.errors import ArgumentError, UnknownNameError
+from elman.registry import CELLS, Registry
+
+
+@pytest.fixture
+def cells(monkeypatch):
+    """The registry of cells, left as it was."""
+    monkeypatch.setattr(CELLS, "_added", dict(CELLS._added))
+    return CELLS
+
+
+def test_every_file_of_the_folder_is_a_cell():
+    registry = Registry("elman.cells", "Cell")
+    names = registry.names()
+    assert names == sorted(names)
+    assert {"elman", "lstm", "gru", "hard_gate", "layer_norm_lstm"} <= set(names)
+    for name in names:
+        assert issubclass(registry.find(name), Cell)
+        assert registry.find(name).__module__ == f"elman.cells.{name}"
+
+
+def test_a_registered_cell_is_a_name_R9(cells):
+    register("my_lstm", UserLSTM)
+    assert "my_lstm" in cells.names()
+    assert RNN("my_lstm", 3, 5).cell_class is UserLSTM
+    register("my_lstm", Decay)
+    assert RNN("my_lstm", 3, 5).cell_class is Decay
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "message"),
+    [
+        ("lstm", UserLSTM, "E101: 'lstm' is a built-in cell; choose another name"),
+        ("my lstm", UserLSTM, "E101: name 'my lstm' is not a plain word"),
+        ("", UserLSTM, "E101: name '' is not a plain word"),
+        (3, UserLSTM, "E101: name 3 is not a plain word"),
+        ("mine", "UserLSTM", "E101: cannot register 'UserLSTM' as 'mine'"),
+        ("mine", dict, "it is no class derived from Cell"),
+    ],
+)
+def test_what_cannot_be_registered(cells, name, part, message):
+    with pytest.raises(ArgumentError) as caught:
+        register(name, part)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["ltsm", "base", "__init__", "nothing_like_it"])
+def test_an_unknown_name_lists_the_known_ones(name):
+    with pytest.raises(UnknownNameError) as caught:
+        CELLS.find(name)
+    assert f"E103: no cell named {name!r}" in str(caught.value)
+    assert "gru" in str(caught.value)
+    assert ("did you mean 'lstm'?" in str(caught.value)) == (name == "ltsm")
