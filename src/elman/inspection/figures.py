@@ -8,19 +8,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from elman.errors import ArgumentError
 from elman.inspection.gradients import GradientReach
 
 INK, FAINT = "#1a1a1a", "#8c8c8c"
-DEPTH = 1e-8  # how far below its largest value a gradient is drawn
+DEPTH = 1e-6  # how far below its largest value a gradient is drawn
 
 
 class Style(NamedTuple):
@@ -40,6 +41,8 @@ STYLES = (
     Style("#CC79A7", (0, (3, 1, 1, 1, 1, 1)), 4.0),
     Style("#56B4E9", (0, (10, 3)), 4.0),
 )
+OWN = {"Elman": 0, "LSTM": 1, "GRU": 2}
+LABEL_WIDTH = 0.12  # of the axes
 
 
 def gradient_figure(
@@ -52,7 +55,7 @@ def gradient_figure(
     """The norm of the gradient against the distance it has travelled, one line a network.
 
     The line is the median over the rows of the batch, the band its middle 80 %. Norms are drawn down
-    to a hundred-millionth of the largest; a line that falls further leaves through the bottom.
+    to a millionth of the largest; a line that falls further leaves through the bottom.
 
     Args:
         results: by label, what ``measure_gradients`` or ``compare`` found.
@@ -72,14 +75,14 @@ def gradient_figure(
     axes.set_xlim(0, span)
     if norm != "loss":
         axes.axhline(1, color=FAINT, linewidth=1.5, zorder=1)
-    ends = []
-    for (label, curve), style in zip(curves.items(), _styles(len(curves)), strict=True):
+    ends, styles = {}, _styles(curves)
+    for label, curve in curves.items():
         shown = np.where((curve > 0) & np.isfinite(curve), curve, bottom * 1e-3)[: span + 1]
         n = np.arange(len(shown))
-        _draw_band(axes, results[label].by_distance(norm).cpu().numpy()[:, : span + 1], bottom, style)
-        _draw_line(axes, n, shown, style, label)
-        ends.append((label, _end_of(n, shown, bottom), style))
-    _label_ends(axes, ends)
+        _draw_band(axes, results[label].by_distance(norm).cpu().numpy()[:, : span + 1], bottom, styles[label])
+        _draw_line(axes, n, shown, styles[label], label)
+        ends[label] = _end_of(n, shown, bottom)
+    _label_ends(axes, ends, styles)
     axes.set_xlabel("steps back in time,  t − k")
     symbol = "J" if norm == "loss" else "y"
     axes.set_ylabel(f"size of the gradient  ‖∂{symbol}$_t$/∂s$_k$‖")
@@ -130,12 +133,12 @@ def curve_figure(
             fontsize=18,
             color="#595959",
         )
-    ends = []
-    for (label, shares), style in zip(curves.items(), _styles(len(curves)), strict=True):
-        _draw_line(axes, x, 100 * shares, style, label, marker="o")
+    ends, styles = {}, _styles(curves)
+    for label, shares in curves.items():
+        _draw_line(axes, x, 100 * shares, styles[label], label, marker="o")
         known = np.isfinite(shares)
-        ends.append((label, (float(x[known][-1]), 100 * float(shares[known][-1])), style))
-    _label_ends(axes, ends)
+        ends[label] = (float(x[known][-1]), 100 * float(shares[known][-1]))
+    _label_ends(axes, ends, styles)
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} %"))
@@ -170,7 +173,8 @@ def _slide(title: str) -> tuple[Figure, Axes]:
     """An empty 16:9 picture of 1600×900 dots, with type that the last row can read."""
     figure = Figure(figsize=(16, 9), dpi=100, facecolor="white")
     axes = figure.add_axes((0.105, 0.125, 0.765, 0.735))
-    figure.text(0.03, 0.925, title, fontsize=_title_size(title), color=INK, va="center", weight="bold")
+    heading = figure.text(0.03, 0.925, title, fontsize=30, color=INK, va="center", weight="bold")
+    _shrink(heading, 0.94 * figure.bbox.width)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -181,18 +185,27 @@ def _slide(title: str) -> tuple[Figure, Axes]:
     axes.xaxis.label.set(fontsize=24, color=INK)
     axes.yaxis.label.set(fontsize=24, color=INK)
     axes.xaxis.labelpad = axes.yaxis.labelpad = 10
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=(1, 2, 5, 10)))
     axes.grid(axis="y", color="#e6e6e6", linewidth=1)
     axes.set_axisbelow(True)
     return figure, axes
 
 
-def _title_size(title: str) -> float:
-    return min(30.0, 30.0 * 74 / max(len(title), 1))
+def _shrink(text: Text, room: float) -> None:
+    """Smaller type where the text is wider than there is room."""
+    width = text.get_window_extent().width
+    if width > room:
+        text.set_fontsize(float(text.get_fontsize()) * room / width)
 
 
-def _styles(count: int) -> list[Style]:
-    return [STYLES[i % len(STYLES)] for i in range(count)]
+def _styles(labels: Iterable[str]) -> dict[str, Style]:
+    """One style a label; the well-known networks look the same in every picture."""
+    order = sorted(labels, key=lambda label: OWN.get(label, len(OWN)))
+    free = [i for i in range(len(STYLES)) if i not in {OWN.get(label) for label in order}]
+    others = iter(range(len(order)))
+    return {
+        label: STYLES[OWN[label] if label in OWN else (free * len(order))[next(others)]] for label in order
+    }
 
 
 def _draw_line(
@@ -224,31 +237,36 @@ def _draw_band(axes: Axes, values: np.ndarray[Any, Any], bottom: float, style: S
     axes.fill_between(enough, low, high, color=style.colour, alpha=0.16, linewidth=0, zorder=2)
 
 
-def _label_ends(axes: Axes, ends: list[tuple[str, tuple[float, float], Style]]) -> None:
-    """Write each label beside the end of its line, moved apart where two would touch."""
-    height = axes.bbox.height
-    placed = []
-    for label, (x, y), style in ends:
-        across, up = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
-        placed.append([float(across), min(max(float(up), 0.03), 0.98), label, style])
-    placed.sort(key=lambda place: place[1])
-    gap = 34 / height
-    for below, above in zip(placed, placed[1:], strict=False):
-        if abs(above[0] - below[0]) < 0.12:
-            above[1] = max(above[1], below[1] + gap)
-    for across, up, label, style in placed:
-        axes.annotate(
+def _label_ends(axes: Axes, ends: Mapping[str, tuple[float, float]], styles: Mapping[str, Style]) -> None:
+    """Write each label beside the end of its line, apart where two would touch.
+
+    Of lines that leave through the bottom side by side, the leftmost is named on its left.
+    """
+    to_axes = axes.transData + axes.transAxes.inverted()
+    points = {label: to_axes.transform(end) for label, end in ends.items()}
+    leaving = sorted((float(x), label) for label, (x, y) in points.items() if y < 1e-6 and x < 1)
+    crowded = len(leaving) > 1 and leaving[1][0] - leaving[0][0] < LABEL_WIDTH < leaving[0][0]
+    gap, named = 34 / axes.bbox.height, list[tuple[float, float]]()
+    for label, (x, y) in sorted(points.items(), key=lambda item: float(item[1][1])):
+        left = crowded and label == leaving[0][1]
+        y = min(max(float(y), 0.03), 0.98)
+        if not left:
+            y = max([y, *(below + gap for near, below in named if abs(near - x) < LABEL_WIDTH)])
+            named.append((x, y))
+        name = axes.annotate(
             label,
-            (across, up),
+            (float(x), y),
             xycoords="axes fraction",
-            xytext=(14, 0),
+            xytext=(-40 if left else 14, 0),
             textcoords="offset points",
             fontsize=24,
             weight="bold",
-            color=style.colour,
+            color=styles[label].colour,
+            ha="right" if left else "left",
             va="center",
             annotation_clip=False,
         )
+        _shrink(name, axes.figure.bbox.width - name.get_window_extent().x0 - 24)
 
 
 def _end_of(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], bottom: float) -> tuple[float, float]:
@@ -273,7 +291,7 @@ def _log_range(curves: Mapping[str, np.ndarray[Any, Any]]) -> tuple[float, float
         raise ArgumentError("there is no gradient to draw: all norms are zero or not finite")
     top = float(values.max())
     bottom = max(float(values.min()), top * DEPTH)
-    return 10.0 ** math.floor(math.log10(bottom) - 1e-9), max(10.0 ** math.ceil(math.log10(top)), 1.0) * 2
+    return 10.0 ** math.floor(math.log10(bottom) + 1e-9), max(10.0 ** math.ceil(math.log10(top)), 1.0) * 2
 
 
 def _plain_number(value: float, _: object) -> str:
@@ -295,7 +313,5 @@ def _check_shares(name: str, shares: Sequence[float], count: int) -> np.ndarray[
     values = np.asarray(shares, dtype=float)
     known = values[np.isfinite(values)]
     if values.shape != (count,) or not len(known) or known.min() < 0 or known.max() > 1:
-        raise ArgumentError(
-            f"{name}: {shares!r} is not {count} shares from 0 to 1; per cents are divided by 100"
-        )
+        raise ArgumentError(f"{name}: {shares!r} is not {count} shares from 0 to 1; divide per cents by 100")
     return values

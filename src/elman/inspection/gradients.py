@@ -112,7 +112,7 @@ class GradientReach:
             held = f"holds its size over {_steps(span)} (a factor of {factor} a step)"
             return f"{self.network}: the gradient {held}."
         if verdict == "explodes":
-            largest = float(curve.nan_to_num(nan=0.0).max())
+            largest = float(curve.max())
             return (
                 f"{self.network}: the gradient grows by a factor of {factor} a step, "
                 f"to {_times(largest / float(curve[0]))} within {_steps(span)}; it explodes."
@@ -385,7 +385,7 @@ def _matrix_norms(matrices: Tensor) -> tuple[Tensor, Tensor]:
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Thousands of small products and eigenvalues gain little from a second core, and lose everything by
-    waiting for one that is busy: beside other work on two cores, two threads took up to a hundred times
+    waiting for one that is busy: beside other work on two cores, two threads took more than twenty times
     as long as one."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -4,6 +4,10 @@ Loops, loads, products and threads are in ``kernel.c``; what is generated here i
 
     forward_step(x, h, s, v, n, y, saved)        y: new state
     backward_step(x, s, v, n, y, saved, g, dx, dh, ds, dv)
+
+and the two products, unrolled here because compilers differ in what they unroll and keep in registers:
+
+    forward_product, backward_product(rows, a, row_stride, groups, group_stride, count, w, out)
 """
 
 from collections.abc import Iterable
@@ -12,13 +16,21 @@ from elman.recurrence.operations import OPERATIONS
 from elman.recurrence.symbols import Node
 from elman.recurrence.trace import Equations, Gradients
 
+BACKWARD_BLOCKS = 4  # vectors of units in a backward panel
+MOST_ROWS = 10  # rows of a tile, at most; few columns leave registers for that many
+
 
 def emit(equations: Equations, gradients: Gradients) -> str:
     """The generated part of a kernel's source: counts as macros and two functions."""
+    products = len(equations.products)
+    blocks = 1 if products not in (1, 2) else 4 // products  # vectors of units in a forward panel
     counts = {
         "STATES": len(equations.states),
         "INPUTS": len(equations.inputs),
-        "PRODUCTS": len(equations.products),
+        "PRODUCTS": products,
+        "FORWARD_BLOCKS": blocks,
+        "FORWARD_COLUMNS": max(1, blocks * products),
+        "BACKWARD_BLOCKS": BACKWARD_BLOCKS if products else 1,
         "VECTORS": len(equations.vectors),
         "NOISE": len(equations.noise),
         "SAVED": len(gradients.saved),
@@ -62,8 +74,41 @@ def emit(equations: Equations, gradients: Gradients) -> str:
             f"INLINE void backward_step({_vectors('x s v n y saved g')}, V *dx, V *dh, V *ds, V *dv) {{",
             *backward,
             "}",
+            *(_product("forward_product", blocks * products) if products else ()),
+            *(_product("backward_product", BACKWARD_BLOCKS) if products else ()),
         ]
     )
+
+
+def _product(name: str, columns: int) -> list[str]:
+    """Rows of ``a``, ``groups`` times ``count`` long, times a panel of so many vectors of weights."""
+    lines = [
+        f"static void {name}(long rows, const REAL *a, long row_stride, int groups, long group_stride,",
+        "    long count, const REAL *w, V *out) {",
+        "  switch (rows) {",
+    ]
+    for rows in range(1, MOST_ROWS + 1):
+        sums = [[f"s{r}_{c}" for c in range(columns)] for r in range(rows)]
+        lines += [
+            f"#if {rows} <= MOST_ROWS({columns})",
+            f"  case {rows}: {{",
+            *(f"    V {', '.join(f'{s} = all(0)' for s in row)};" for row in sums),
+            "    for (int g = 0; g < groups; g++) {",
+            *(f"      const REAL *a{r} = a + g * group_stride + {r} * row_stride;" for r in range(rows)),
+            f"      for (long i = 0; i < count; i++, w += {columns} * LANES) {{",
+            *(f"        V w{c} = *(const V *)(w + {c} * LANES);" for c in range(columns)),
+            *(f"        IN_REGISTER(w{c});" for c in range(columns if rows > 1 else 0)),
+            *(
+                f"        {{ V t = all(a{r}[i]); " + " ".join(f"{s} += t * w{c};" for c, s in enumerate(row)) + " }"
+                for r, row in enumerate(sums)
+            ),
+            "      }",
+            "    }",
+            *(f"    out[{r * columns + c}] = {s};" for r, row in enumerate(sums) for c, s in enumerate(row)),
+            "  } break;",
+            "#endif",
+        ]
+    return [*lines, "  }", "}"]
 
 
 def shares_gradient(equations: Equations, gradients: Gradients) -> bool:

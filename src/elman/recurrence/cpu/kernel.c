@@ -1,5 +1,6 @@
-// The engine's loops. Before this file stand `mathematics.c` and the generated counts and steps:
+// The engine's loops. Before this file stand `mathematics.c` and what `emit.py` generates for a cell:
 //   forward_step(x, h, s, v, n, y, saved)   backward_step(x, s, v, n, y, saved, g, dx, dh, ds, dv)
+//   forward_product, backward_product: some rows times a panel of weights
 //
 // A step of time is a small matrix product with the pointwise step as its epilogue, in both
 // directions of time:
@@ -97,50 +98,6 @@ INLINE long place(const Task *k, long p, long t) {
 INLINE long share(long total, long parts, long part) {  // where the part begins, sizes differ by one
   return part * (total / parts) + least(part, total % parts);
 }
-
-// ---- the product: R rows times a panel of C vectors, summed over groups * count ----
-INLINE void multiply(const int R, const int C, const REAL *a, long row_stride, int groups, long group_stride,
-                     long count, const REAL *w, V *out) {
-  V sum[R][C];
-  for (int r = 0; r < R; r++)
-    for (int c = 0; c < C; c++) sum[r][c] = all(0);
-  for (int g = 0; g < groups; g++) {
-    const REAL *left = a + g * group_stride;
-    for (long i = 0; i < count; i++, w += C * LANES) {
-#pragma GCC unroll 16
-      for (int r = 0; r < R; r++) {
-        V value = all(left[r * row_stride + i]);
-#pragma GCC unroll 16
-        for (int c = 0; c < C; c++) sum[r][c] += value * *(const V *)(w + c * LANES);
-      }
-    }
-  }
-  for (int r = 0; r < R; r++)
-    for (int c = 0; c < C; c++) out[r * C + c] = sum[r][c];
-}
-
-#define MOST_ROWS(C) ((REGISTERS - 1) / ((C) + 1) < 1 ? 1 : (REGISTERS - 1) / ((C) + 1) > 8 ? 8 : (REGISTERS - 1) / ((C) + 1))
-#define ROWS_CASE(R, C) case R: if (R <= MOST_ROWS(C)) multiply(R, C, a, row_stride, groups, group_stride, count, w, out); break;
-#define DEFINE_PRODUCT(name, C)                                                                        \
-  static void name(long rows, const REAL *a, long row_stride, int groups, long group_stride, long count, \
-                   const REAL *w, V *out) {                                                            \
-    switch (rows) {                                                                                    \
-      ROWS_CASE(1, C) ROWS_CASE(2, C) ROWS_CASE(3, C) ROWS_CASE(4, C)                                  \
-      ROWS_CASE(5, C) ROWS_CASE(6, C) ROWS_CASE(7, C) ROWS_CASE(8, C)                                  \
-    }                                                                                                  \
-  }
-
-#if PRODUCTS
-#define FORWARD_BLOCKS (PRODUCTS >= 3 ? 1 : 4 / PRODUCTS)   // vectors of units in a forward panel, all gates each
-#define FORWARD_COLUMNS (FORWARD_BLOCKS * PRODUCTS)
-#define BACKWARD_BLOCKS 4                                   // vectors of units in a backward panel
-DEFINE_PRODUCT(forward_product, FORWARD_COLUMNS)
-DEFINE_PRODUCT(backward_product, BACKWARD_BLOCKS)
-#else
-#define FORWARD_BLOCKS 1
-#define FORWARD_COLUMNS 1
-#define BACKWARD_BLOCKS 1
-#endif
 
 INLINE long panels(const Task *k, long blocks) { return round_up(k->units, blocks * LANES) / (blocks * LANES); }
 

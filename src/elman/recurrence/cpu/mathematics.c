@@ -50,9 +50,17 @@ typedef int32_t WHOLE;
 #define LOG1P_TERMS 8
 #endif
 
+// Rows of a product tile: its sums, one value and one row of C weight vectors stay in registers.
+#define MOST_ROWS(C) ((REGISTERS - 1) / ((C) + 1) < 1 ? 1 : (REGISTERS - 1) / ((C) + 1))
+
 #define LANES ((long)(BYTES / sizeof(REAL)))
 typedef REAL V __attribute__((vector_size(BYTES)));
 typedef WHOLE M __attribute__((vector_size(BYTES)));  // truth values (all bits) and bit patterns
+#if defined(__x86_64__)
+#define IN_REGISTER(y) __asm__("" : "+v"(y))  // keep gcc from loading it again for every use
+#else
+#define IN_REGISTER(y)
+#endif
 typedef REAL VU __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
 
 INLINE V all(REAL value) { return value - (V){0}; }  // minus: adding zero would change -0

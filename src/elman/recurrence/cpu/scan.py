@@ -228,7 +228,7 @@ class _Plan:
         W_h = None if given else leaves.W_h
         weights = 0 if W_h is None else W_h.numel()
         self.threads = threads() if shape.N * (weights + 8 * H) > SMALL else 1
-        split = self.threads > 1 and 2 * self.threads > B and weights >= SPLIT
+        split = self.threads > 1 and 3 * self.threads > B and weights >= SPLIT
         if not split:
             self.threads = min(self.threads, B)
         row, offset, length = self._order(shape.lengths, 1 if split else self.threads)

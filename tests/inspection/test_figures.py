@@ -1,0 +1,130 @@
+"""Row R10 as a picture: lines, labels and what they say; and the page that shows it."""
+
+import dataclasses
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from elman.errors import ArgumentError
+from elman.inspection.figures import STYLES, curve_figure, describe, gradient_figure
+from elman.inspection.gradients import GradientReach, compare
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "gradients.md"
+
+
+def make_reach(network: str, rate: float, steps: int = 40, B: int = 5) -> GradientReach:
+    distance = torch.arange(steps - 1, -1, -1).expand(B, -1)
+    norm = torch.tensor(rate).double() ** distance * torch.linspace(0.8, 1.25, B).double()[:, None]
+    return GradientReach(network, norm, 2 * norm, norm / 2, distance, torch.full((B,), steps - 1))
+
+
+def words(figure: Figure) -> str:
+    return " | ".join(text.get_text() for text in [*figure.texts, *figure.axes[0].texts])
+
+
+def inside(figure: Figure) -> bool:
+    """Whether all text lies within the picture."""
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in [*figure.texts, *figure.axes[0].texts]]
+    return all(box.x0 >= 0 and box.x1 <= figure.bbox.width and 0 <= box.y0 <= box.y1 for box in boxes)
+
+
+def test_gradient_figure_R10(tmp_path: Path) -> None:
+    results = compare(("elman", "lstm", "gru"), 8, 16, T=40, B=4)
+    figure = gradient_figure(results)
+    (axes,) = figure.axes
+    assert [line.get_label() for line in axes.lines if line.get_label() in results] == list(results)
+    assert len(axes.collections) == 3, "a band for every network"
+    assert axes.get_yscale() == "log"
+    assert axes.get_legend() is None
+    assert "steps back" in axes.get_xlabel()
+    assert "gradient" in axes.get_ylabel()
+    assert all(name in words(figure) for name in results)
+    assert describe(results) in words(figure)
+    assert inside(figure)
+    lines = {line.get_label(): line for line in axes.lines}
+    curve = results["LSTM"].curve().numpy()
+    drawn = lines["LSTM"].get_ydata()
+    assert drawn == pytest.approx(curve[: len(drawn)])
+    figure.savefig(tmp_path / "gradients.png")
+    picture = (tmp_path / "gradients.png").read_bytes()
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(picture[16:20], "big") == 1600
+    assert int.from_bytes(picture[20:24], "big") == 900
+
+
+@pytest.mark.parametrize("norm", ["spectral", "frobenius", "loss"])
+@pytest.mark.parametrize("rates", [(0.3, 0.31, 0.32), (1.3, 0.9, 1.0), (1.0, 1.0, 1.0), (0.0, 0.0, 0.5)])
+def test_every_kind_of_curve_is_drawn_R10(norm: str, rates: tuple[float, ...]) -> None:
+    names = ["Elman", "LSTM", "A network with quite a long name"]
+    results = {name: make_reach(name, rate) for name, rate in zip(names, rates, strict=True)}
+    figure = gradient_figure(results, norm=norm, furthest=30)
+    assert figure.axes[0].get_xlim() == (0, 30)
+    assert inside(figure)
+
+
+def test_one_row_one_step_and_many_networks_R10() -> None:
+    assert inside(gradient_figure({"LSTM": make_reach("LSTM", 0.9, steps=1, B=1)}))
+    many = {f"network {i}": make_reach("", 1 - i / 100) for i in range(9)}
+    assert len({line.get_label() for line in gradient_figure(many).axes[0].lines} & set(many)) == 9
+    assert gradient_figure({"x": make_reach("x", 0.9, B=1)}, title="Mine").texts[0].get_text() == "Mine"
+
+
+def test_title_states_the_finding_R10() -> None:
+    fading = {"Elman": make_reach("Elman", 0.5), "GRU": make_reach("GRU", 0.8)}
+    assert describe(fading) == "1 % of the gradient is left after 7 steps (Elman) and 21 (GRU)"
+    assert describe({**fading, "LSTM": make_reach("LSTM", 0.99)}) == (
+        "1 % of the gradient is left after 7 steps (Elman), 21 (GRU) and more than 39 (LSTM)"
+    )
+    assert describe({"Elman": make_reach("Elman", 1.08)}) == "The gradient explodes: Elman ×1.08 a step"
+    assert describe({"LSTM": make_reach("LSTM", 1.0)}) == "How far back does the gradient reach?"
+
+
+def test_styles_differ_without_colour_R10() -> None:
+    assert len({str(style.dashes) for style in STYLES}) == len(STYLES)
+    first = gradient_figure({"LSTM": make_reach("LSTM", 0.9)}).axes[0].lines
+    second = gradient_figure({n: make_reach(n, 0.9) for n in ("GRU", "LSTM")}).axes[0].lines
+    colours = [{line.get_label(): line.get_color() for line in lines}["LSTM"] for lines in (first, second)]
+    assert colours[0] == colours[1], "a network looks the same in every picture"
+
+
+def test_curve_figure(tmp_path: Path) -> None:
+    curves = {"Elman": [1.0, 0.5, 0.11], "LSTM": [1.0, 1.0, math.nan], "GRU": [1.0, 0.99, 0.98]}
+    figure = curve_figure([1, 10, 80], curves, chance=0.1)
+    (axes,) = figure.axes
+    assert {line.get_label() for line in axes.lines} >= set(curves)
+    assert "guessing: 10 %" in words(figure)
+    assert axes.get_xlabel() == "how many steps back"
+    assert inside(figure)
+    figure.savefig(tmp_path / "curve.png")
+    assert inside(curve_figure([3], {"Elman": [0.5]}))
+
+
+def test_bad_figures_are_errors() -> None:
+    with pytest.raises(ArgumentError, match="at least one network"):
+        gradient_figure({})
+    with pytest.raises(ArgumentError, match="no gradient to draw"):
+        gradient_figure({"x": dataclasses.replace(make_reach("x", 0.9), spectral=torch.zeros(5, 40))})
+    with pytest.raises(ArgumentError, match="divide per cents by 100"):
+        curve_figure([1, 2], {"LSTM": [100.0, 98.0]})
+    with pytest.raises(ArgumentError, match="not 2 shares"):
+        curve_figure([1, 2], {"LSTM": [1.0]})
+    with pytest.raises(ArgumentError, match="increasing"):
+        curve_figure([2, 1], {"LSTM": [1.0, 1.0]})
+    with pytest.raises(ArgumentError, match="chance"):
+        curve_figure([1], {"LSTM": [1.0]}, chance=10)
+
+
+def test_the_page_runs_R10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 3
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs" / "pictures").mkdir(parents=True)
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), names)
+    assert (tmp_path / "docs" / "pictures" / "gradients.png").stat().st_size > 10_000
