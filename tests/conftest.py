@@ -14,3 +14,9 @@ def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(autouse=True)
 def fixed_seed() -> None:
     torch.manual_seed(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Tensors are small here; tests of threads ask for more of them."""
+    torch.set_num_threads(1)

@@ -9,7 +9,7 @@ import pytest
 import elman
 from elman.registry import CELLS
 
-MODULES = ["elman", *(m.name for m in pkgutil.walk_packages(elman.__path__, "elman.")) ]
+MODULES = ["elman", *(m.name for m in pkgutil.walk_packages(elman.__path__, "elman."))]
 
 
 def test_all_is_what_can_be_imported():

@@ -1,11 +1,11 @@
 """Names for parts: files are found, users add their own, mistakes are explained."""
 
 import pytest
-from user_cells import Decay, UserLSTM
 
 from elman import RNN, Cell, register
 from elman.errors import ArgumentError, UnknownNameError
 from elman.registry import CELLS, Registry
+from user_cells import Decay, UserLSTM
 
 
 @pytest.fixture

@@ -32,7 +32,9 @@ class Everything(Cell):
         p, q = x.p + h.p, x.q - h.q
         r, t = -x.r * h.r, x.t / (2.0 + abs(h.t))
         smooth = sigmoid(p) + tanh(q) * F.softplus(r) - F.softsign(t) + 0.1 * F.gelu(p) + F.relu(q) / 3
-        more = torch.exp(-(p**2)) + torch.log(1.5 + q**2) + torch.sqrt(1 + t * t) + torch.sin(r) * torch.cos(t)
+        more = (
+            torch.exp(-(p**2)) + torch.log(1.5 + q**2) + torch.sqrt(1 + t * t) + torch.sin(r) * torch.cos(t)
+        )
         powers = 0.1 * (p.clamp(-2, 2) ** 3 + (1 + q.abs()) ** -1.5 + (1 + abs(t)) ** self.u + 2 ** tanh(p))
         chosen = torch.where((p > q) & (r <= t), torch.minimum(p, q), torch.maximum(r, self.w * t))
         chosen = torch.where(~(p >= 0.1) | (q < -0.1), chosen, math.pi / 3 - s.d)

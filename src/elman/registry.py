@@ -41,7 +41,7 @@ class Registry:
 
     def add(self, name: str, part: type) -> None:
         """Give a user's class a name; a later class of the same name replaces an earlier one."""
-        if not name.isidentifier():
+        if not isinstance(name, str) or not name.isidentifier():
             raise ArgumentError(f"name {name!r} is not a plain word; use letters, digits and _")
         if name in self._files():
             raise ArgumentError(f"{name!r} is a built-in {self.base.lower()}; choose another name")

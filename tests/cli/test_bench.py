@@ -15,10 +15,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from elman.cli.bench.report import as_object, losses, report, shortfalls, table
 from elman.cli.bench.cases import GROUPS, Case, choose, grid
 from elman.cli.bench.cells import LOOPS
 from elman.cli.bench.measure import Rates, Result, Times, floor, interleave, measure
+from elman.cli.bench.report import as_object, losses, report, shortfalls, table
 from elman.cli.bench.sides import OURS, Errors, Inputs, Run, build, compare
 from elman.cli.main import app
 from elman.errors import UnknownNameError

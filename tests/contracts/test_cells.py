@@ -8,6 +8,8 @@ import random
 
 import pytest
 import torch
+from torch import nn
+
 from comparison import (
     TOLERANCE,
     assert_close,
@@ -20,13 +22,11 @@ from comparison import (
     tensors_of,
     values_of,
 )
-from torch import nn
-from user_cells import USER_CELLS, Deaf, Everything
-
 from elman import RNN
 from elman.errors import BackendError
 from elman.layers.rnn import find_cell
 from elman.registry import CELLS
+from user_cells import USER_CELLS, Deaf, Everything
 
 PARTS = [*CELLS.names(), *USER_CELLS]
 FREE_FORM = {"layer_norm_lstm", "mgu_original"}
@@ -103,9 +103,7 @@ def test_the_kernel_equals_the_loop_R1(pointwise, dtype, case):
     x = inputs(pointwise, B, T, D, dtype=dtype)
     lengths = random_lengths(B, T, rng) if case >= 2 else None
     state = start(rnn, pointwise, B, dtype) if rng.random() < 0.7 else None
-    assert_close(
-        on("cpu", rnn, x, lengths, state), on("loop", rnn, x, lengths, state), TOLERANCE[dtype]
-    )
+    assert_close(on("cpu", rnn, x, lengths, state), on("loop", rnn, x, lengths, state), TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("B", [1, 2, 5, 33])
@@ -288,7 +286,9 @@ def test_torch_has_the_same_networks(kind, bias, both, layers):
     state = map_state(torch.randn_like, rnn.start(5))
     for peer in (module, rnn.to_torch()):
         for given in (None, lengths):
-            assert_close(through(rnn, x, given, state), through_torch(peer, x, given, state, kind, both), 1e-10)
+            assert_close(
+                through(rnn, x, given, state), through_torch(peer, x, given, state, kind, both), 1e-10
+            )
 
 
 def through(rnn, x, lengths, state):

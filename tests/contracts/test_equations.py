@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from comparison import assert_close, disturb, map_state, values_of
 from torch import sigmoid, tanh
 from torch.nn.functional import layer_norm
 
+from comparison import assert_close, disturb, map_state, values_of
 from elman import RNN
 from elman.cells.hard_gate import write
 

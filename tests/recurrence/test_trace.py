@@ -3,10 +3,10 @@
 import numpy
 import pytest
 import torch
-from comparison import assert_close, on
 from torch import sigmoid, tanh
 from torch.nn import functional as F
 
+from comparison import assert_close, on
 from elman import RNN, Cell
 from elman.errors import ArgumentError, ElmanError, EquationError
 
@@ -236,6 +236,6 @@ def test_a_cell_without_equations_is_refused():
         Cell(3, 5)
     with pytest.raises(EquationError, match=r"write R\(self, x, h, s\) or step"):
         type("Empty", (Cell,), {"state": ("h",), "gates": ("a",)})(3, 5)
+    free = cell_of(None, step=lambda self, x, s, product: self.State(product(s.h, "aa")))
     with pytest.raises(EquationError, match="no such gate; did you mean 'a'"):
-        step = lambda self, x, s, product: self.State(product(s.h, "aa"))  # noqa: E731
-        type("Free", (Cell,), {"state": ("h",), "gates": ("a",), "step": step})(3, 5)
+        free(3, 5)

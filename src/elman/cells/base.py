@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from keyword import iskeyword
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from elman.errors import ArgumentError, EquationError, nearest
-from elman.recurrence.contract import Product
+from elman.recurrence.contract import SILENCE, Noise, Product, Unrolled
 from elman.recurrence.symbols import Graph
 from elman.recurrence.trace import Equations, trace
-from elman.tensors.checks import check_choice, check_size
+from elman.recurrence.unroll import unroll
+from elman.tensors.checks import check_choice, check_flag, check_size
 from elman.tensors.products import affine
 
 
@@ -65,11 +69,9 @@ class Cell(nn.Module, metaclass=_Finished):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         for kind in ("state", "gates", "vectors"):
-            names = getattr(cls, kind)
-            if isinstance(names, str) or not all(isinstance(n, str) and n.isidentifier() for n in names):
-                raise ArgumentError(f"{cls.__name__}.{kind} is {names!r}; it must be a tuple of plain words")
             if kind in cls.__dict__:
-                setattr(cls, kind, tuple(names))
+                taken = ("W_x", "W_h", "b", *dir(Cell)) if kind == "vectors" else ()
+                setattr(cls, kind, _check_names(f"{cls.__name__}.{kind}", cls.__dict__[kind], taken))
         if not cls.state:
             raise ArgumentError(
                 f"{cls.__name__}.state is empty; name at least one state, as in state = ('h',)"
@@ -97,7 +99,7 @@ class Cell(nn.Module, metaclass=_Finished):
             raise EquationError("Cell is a contract; derive a class from it and write its equations")
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = check_size("hidden_size", hidden_size)
-        self.bias = bool(bias)
+        self.bias = check_flag("bias", bias)
         self.initialisation = check_choice("initialisation", initialisation, ("orthogonal", "uniform"))
 
     # ---- what an author writes -------------------------------------------------------------------
@@ -142,6 +144,21 @@ class Cell(nn.Module, metaclass=_Finished):
             if vector is not None:
                 nn.init.zeros_(vector)
 
+    # ---- use -------------------------------------------------------------------------------------
+
+    def forward(
+        self,
+        x: Tensor,
+        state: Any = None,
+        lengths: Any = None,
+        *,
+        reverse: bool = False,
+        noise: Noise = SILENCE,
+        backend: str = "auto",
+    ) -> Unrolled:
+        """Walk over x (B, T, D): outputs, last output and final state; see ``unroll``."""
+        return unroll(self, x, state, lengths, reverse=reverse, noise=noise, backend=backend)
+
     # ---- what follows from it --------------------------------------------------------------------
 
     @property
@@ -162,6 +179,10 @@ class Cell(nn.Module, metaclass=_Finished):
     def state_shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shape of every state, without the batch."""
         return self._state_shapes
+
+    @property
+    def has_hooks(self) -> bool:
+        return bool(self._forward_pre_hooks or self._forward_hooks)
 
     @property
     def projects_itself(self) -> bool:
@@ -227,6 +248,11 @@ class Cell(nn.Module, metaclass=_Finished):
         with torch.no_grad():
             start = self.initial_state(1, torch.zeros(()))
             self._state_shapes = tuple(tuple(field.shape[1:]) for field in start)
+            if self._pointwise and set(self._state_shapes) != {(self.hidden_size,)}:
+                raise EquationError(
+                    f"initial_state gives the shapes {self._state_shapes} after the batch; "
+                    f"equations need ({self.hidden_size},) for each"
+                )
             self._output_size = self.O(start).shape[-1]
 
     def _name_blocks(self) -> None:
@@ -236,7 +262,22 @@ class Cell(nn.Module, metaclass=_Finished):
     def _trace(self) -> Equations:
         graph = Graph()
         view = self.with_vectors(tuple(graph.leaf("v", name) for name in self.vectors))
-        return trace(view.R, graph=graph, state=self.State, gates=self.gates, vectors=self.vectors)
+        try:
+            found = trace(view.R, graph=graph, state=self.State, gates=self.gates, vectors=self.vectors)
+        except AttributeError as error:
+            names = ", ".join((*self.state, *self.vectors))
+            raise EquationError(
+                f"R asks for what is not there: {error}; states and vectors: {names}"
+            ) from None
+        if "Products" not in self.__dict__:
+            return found
+        for kind, have, read in (("x", self._inputs, found.inputs), ("h", self._products, found.products)):
+            if not set(read) <= set(have):
+                raise EquationError(
+                    f"an option changed, and R now reads {kind}.{min(set(read) - set(have))}, for which "
+                    "the cell has no weights; construct a new cell with that option"
+                )
+        return replace(found, inputs=self._inputs, products=self._products)
 
     def _try_step(self) -> tuple[str, ...]:
         """Run a free-form step once on zeros, to see which recurrent products it asks for."""
@@ -263,6 +304,21 @@ class Cell(nn.Module, metaclass=_Finished):
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._traced = {}
         self._name_blocks()
+
+
+def _check_names(where: str, names: Any, taken: Collection[str]) -> tuple[str, ...]:
+    """A tuple of different plain words, none of them taken."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ArgumentError(f"{where} is {names!r}; it must be a tuple of plain words, as in ('h',)")
+    words: tuple[Any, ...] = tuple(names)
+    for name in words:
+        plain = isinstance(name, str) and name.isidentifier() and not iskeyword(name) and name[0] != "_"
+        if not plain or words.count(name) > 1 or name in taken:
+            raise ArgumentError(
+                f"{where} holds {name!r}; its names must be plain words, each once, "
+                "without a leading underscore, and none that a cell already uses"
+            )
+    return words
 
 
 def _named(name: str, fields: tuple[str, ...]) -> Any:

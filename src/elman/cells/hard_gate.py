@@ -31,5 +31,5 @@ class HardGate(Cell):
     gates = ("g", "v")
 
     def R(self, x: Any, h: Any, s: Any) -> Any:
-        g = torch.where(x.g + h.g > 0, 1.0, 0.0)
+        g = torch.where(x.g + h.g > 0, torch.ones_like(x.g), torch.zeros_like(x.g))
         return self.State(s=write(g, x.v, s.s))

@@ -8,6 +8,7 @@ from torch.nn.functional import layer_norm
 
 from elman.cells.base import Cell
 from elman.recurrence.contract import Product
+from elman.tensors.checks import check_number
 from elman.tensors.products import affine
 
 
@@ -34,7 +35,7 @@ class LayerNormLSTM(Cell):
         initialisation: str = "orthogonal",
     ) -> None:
         super().__init__(input_size, hidden_size, bias=bias, initialisation=initialisation)
-        self.epsilon = epsilon
+        self.epsilon = check_number("epsilon", epsilon)
         self.gain_x = nn.Parameter(torch.ones(4 * hidden_size))
         self.gain_h = nn.Parameter(torch.ones(4 * hidden_size))
         self.gain_c = nn.Parameter(torch.ones(hidden_size))

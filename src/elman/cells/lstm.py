@@ -5,6 +5,7 @@ from typing import Any
 from torch import sigmoid, tanh
 
 from elman.cells.base import Cell
+from elman.tensors.checks import check_number
 
 
 class LSTM(Cell):
@@ -33,7 +34,7 @@ class LSTM(Cell):
         initialisation: str = "orthogonal",
     ) -> None:
         super().__init__(input_size, hidden_size, bias=bias, initialisation=initialisation)
-        self.forget_bias = forget_bias
+        self.forget_bias = check_number("forget_bias", forget_bias)
 
     def reset_parameters(self) -> None:
         super().reset_parameters()

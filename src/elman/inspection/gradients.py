@@ -17,7 +17,7 @@ from elman.errors import ArgumentError, ShapeError
 from elman.layers.rnn import RNN
 from elman.recurrence.contract import Noise
 from elman.recurrence.loop import walk_parts
-from elman.recurrence.unroll import step as step_cell
+from elman.recurrence.unroll import unroll
 from elman.tensors.checks import check_choice, check_lengths, check_size, check_tensor
 
 NORMS = ("spectral", "frobenius", "loss")
@@ -296,8 +296,7 @@ class _Chain:
         """The whole state after step k from that before it."""
         x, new = self.x[rows, k], []
         for cell, old, noise in zip(self.cells, self._layers(state), self.noises, strict=True):
-            after = step_cell(cell, x, old, noise=noise, backend="loop")
-            x = cell.O(after)
+            _, x, after = unroll(cell, x[:, None], old, noise=noise, backend="loop")
             new.extend(after)
         return tuple(new)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elman.errors import ShapeError
+from elman.errors import ArgumentError, ShapeError
 from elman.layers.rnn import RNN
 from elman.tensors.checks import check_choice
 
@@ -36,8 +36,11 @@ class Bridge(nn.Module):
 
     def __init__(self, source: RNN, target: RNN, *, policy: str = "transform") -> None:
         super().__init__()
+        for name, network in (("source", source), ("target", target)):
+            if not isinstance(network, RNN):
+                raise ArgumentError(f"{name} is {network!r}; it must be an RNN")
         self.policy = check_choice("policy", policy, POLICIES)
-        self.source_layers, self.source_states = source.layers, source.cell_class.state
+        self.source_states, self.source_shapes = source.cell_class.state, source.state_shapes
         self.source_directions, self.target_directions = source.directions, target.directions
         self.target_states, self.widths = target.cell_class.State, target.hidden_sizes
         self.sources = [max(0, source.layers - target.layers + depth) for depth in range(target.layers)]
@@ -52,11 +55,10 @@ class Bridge(nn.Module):
 
     def forward(self, state: Any) -> Any:
         """The target's initial state from the source's final one."""
-        if not isinstance(state, (tuple, list)) or len(state) != self.source_layers:
-            raise ShapeError(f"state is not a tuple of {self.source_layers} layers, as the source has")
+        given_layers = self._check(state)
         layers = []
         for depth, (place, width) in enumerate(zip(self.sources, self.widths, strict=True)):
-            given = state[place] if self.source_directions == 2 else (state[place],)
+            given = given_layers[place]
             fields = self._fields(depth, given, width)
             count = len(self.target_states._fields)
             both = tuple(
@@ -65,6 +67,25 @@ class Bridge(nn.Module):
             )
             layers.append(both if self.target_directions == 2 else both[0])
         return tuple(layers)
+
+    def _check(self, state: Any) -> list[Any]:
+        """By layer, the source's directions; each state must be one of the source's."""
+        layers = []
+        fits = isinstance(state, (tuple, list)) and len(state) == len(self.source_shapes)
+        for given, shapes in zip(state, self.source_shapes, strict=True) if fits else ():
+            directions = given if self.source_directions == 2 else (given,)
+            fits = (
+                fits and isinstance(directions, (tuple, list)) and len(directions) == self.source_directions
+            )
+            fits = fits and all(_has_shapes(one, shapes) for one in directions)
+            layers.append(directions)
+        if not fits:
+            raise ShapeError(
+                f"state is not one of the source, which has {len(self.source_shapes)} layers of "
+                f"{self.source_directions} × State({', '.join(self.source_states)}) "
+                f"in the shapes {self.source_shapes} after the batch"
+            )
+        return layers
 
     def describe(self) -> list[str]:
         """One line a layer of the target: where its start comes from."""
@@ -88,6 +109,12 @@ class Bridge(nn.Module):
             joined = torch.cat([field for direction in given for field in direction], -1)
             return list(torch.tanh(network(joined)).split(width, -1))
         return [_copy(given, name, width) for name in names] * self.target_directions
+
+
+def _has_shapes(state: Any, shapes: tuple[tuple[int, ...], ...]) -> bool:
+    if not isinstance(state, (tuple, list)) or len(state) != len(shapes):
+        return False
+    return all(isinstance(f, Tensor) and f.shape[1:] == s for f, s in zip(state, shapes, strict=True))
 
 
 def _copy(given: Any, name: str, width: int) -> Tensor:

@@ -59,7 +59,7 @@ def to_torch(rnn: RNN) -> nn.RNN | nn.LSTM | nn.GRU:
         "layers of different width": len(set(rnn.hidden_sizes)) > 1,
         "a learned initial state": rnn.initial_state == "learned",
         "the logistic activation": getattr(cells[0], "activation", "") == "logistic",
-        "recurrent regularisers": rnn.regularisers != type(rnn.regularisers)(),
+        "recurrent regularisers": rnn.regularisers.any(rnn.cell_class.state),
     }
     for reason, found in reasons.items():
         if found:
@@ -72,7 +72,7 @@ def to_torch(rnn: RNN) -> nn.RNN | nn.LSTM | nn.GRU:
         num_layers=rnn.layers,
         bidirectional=rnn.bidirectional,
         bias=first.bias,
-        dropout=rnn.dropout,
+        dropout=rnn.dropout if rnn.layers > 1 else 0.0,
         batch_first=True,
         **options,
     ).to(first.W_x)

@@ -41,6 +41,11 @@ class Regularisers:
         for name, rate in rates.items():
             check_rate(f"zoneout[{name!r}]" if isinstance(self.zoneout, Mapping) else "zoneout", rate)
 
+    def any(self, states: tuple[str, ...]) -> bool:
+        """Whether any of them does anything."""
+        rates = (self.input_dropout, self.recurrent_dropout, self.weight_drop)
+        return any(rates) or bool(self.zoneout_rates(states))
+
     def zoneout_rates(self, states: tuple[str, ...]) -> dict[str, float]:
         """The rate of every state that has one."""
         if not isinstance(self.zoneout, Mapping):

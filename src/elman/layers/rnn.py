@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -16,18 +15,18 @@ from elman.errors import ArgumentError, ShapeError, nearest
 from elman.layers.dropout import Regularisers, keep_mask
 from elman.layers.stream import Stream
 from elman.recurrence.contract import Noise, Unrolled
-from elman.recurrence.unroll import BACKENDS, check_state, step, streams, walk
+from elman.recurrence.unroll import BACKENDS, check_state, streams
 from elman.registry import CELLS
 from elman.tensors.checks import (
     check_choice,
+    check_flag,
     check_lengths,
     check_like,
     check_rate,
     check_size,
     check_tensor,
 )
-
-_NOTHING = nullcontext()
+from elman.tensors.tracing import in_autocast, own_precision
 
 if TYPE_CHECKING:
     Torch = nn.RNN | nn.LSTM | nn.GRU
@@ -82,7 +81,7 @@ class RNN(nn.Module):
         self.cell_class = find_cell(cell)
         self.input_size = check_size("input_size", input_size)
         self.hidden_sizes = _widths(hidden_size, layers)
-        self.bidirectional = bool(bidirectional)
+        self.bidirectional = check_flag("bidirectional", bidirectional)
         self.dropout = check_rate("dropout", dropout)
         self.regularisers = Regularisers(input_dropout, recurrent_dropout, zoneout, weight_drop)
         self.regularisers.zoneout_rates(self.cell_class.state)
@@ -103,6 +102,11 @@ class RNN(nn.Module):
     @property
     def layers(self) -> int:
         return len(self.hidden_sizes)
+
+    @property
+    def state_shapes(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """By layer, the shape of every state of a direction, without the batch."""
+        return tuple(self._directions(depth)[0].state_shapes for depth in range(self.layers))
 
     @property
     def directions(self) -> int:
@@ -126,13 +130,12 @@ class RNN(nn.Module):
             lengths = check_lengths(lengths, B, T).to(x.device)
         starts = self._start(state, B, x)
         results: list[Unrolled] = []
-        with _own_precision(x):
+        with own_precision(x):
             for depth in range(self.layers):
                 x = F.dropout(x, self.dropout, self.training) if depth else x
                 x = self._drop_input(x)
                 results = [
-                    walk(
-                        cell,
+                    cell(
                         x,
                         starts[depth][direction],
                         lengths,
@@ -164,15 +167,14 @@ class RNN(nn.Module):
         given = x = self._check_type(x)
         starts = [pair[0] for pair in self._start(state, B, x)]
         ways = []
-        with _own_precision(x):
+        with own_precision(x):
             for depth in range(self.layers):
                 x = F.dropout(x, self.dropout, self.training) if depth else x
                 cell = self._directions(depth)[0]
                 noise = self._noise(cell, B, 1, x)
                 if not (self.training or torch.is_grad_enabled()):
                     ways.append(streams(cell, x, starts[depth], noise=noise, backend=self.backend))
-                starts[depth] = step(cell, x, starts[depth], noise=noise, backend=self.backend)
-                x = cell.O(starts[depth])
+                _, x, starts[depth] = cell(x[:, None], starts[depth], noise=noise, backend=self.backend)
         return x, Stream(starts, self, given, ways)
 
     def start(self, batch_size: int) -> Any:
@@ -216,7 +218,7 @@ class RNN(nn.Module):
     def _check_type(self, x: Tensor) -> Tensor:
         """Numbers of the weights' own type; under autocast others are converted."""
         weight = next(self.parameters(), x)
-        if torch.is_autocast_enabled(x.device.type):
+        if in_autocast(x):
             x = x.to(weight.dtype)
         check_like("x", x, "the RNN", weight)
         return x
@@ -248,6 +250,8 @@ class RNN(nn.Module):
             checked = []
             for direction, (cell, fields_given) in enumerate(zip(cells, pair, strict=True)):
                 place = f"state[{depth}][{direction}]" if self.bidirectional else f"state[{depth}]"
+                if in_autocast(like) and isinstance(fields_given, (tuple, list)):
+                    fields_given = [_converted(field, like) for field in fields_given]
                 checked.append(check_state(place, cell, fields_given, B, like))
             starts.append(tuple(checked))
         return starts
@@ -276,6 +280,8 @@ def make_cell(
     cell_class: type[Cell], input_size: int, hidden_size: int, options: Mapping[str, Any] | None
 ) -> Cell:
     """A cell with its options; a wrong option is an error that names the right ones."""
+    if options is not None and not isinstance(options, Mapping):
+        raise ArgumentError(f"cell_options is {options!r}; it must be a mapping of names to values")
     known = list(inspect.signature(cell_class.__init__).parameters)[3:]
     for name in options or {}:
         if name not in known:
@@ -290,18 +296,17 @@ def _widths(hidden_size: int | Sequence[int], layers: int | None) -> tuple[int, 
         return (check_size("hidden_size", hidden_size),) * check_size(
             "layers", 1 if layers is None else layers
         )
+    if not isinstance(hidden_size, (list, tuple)):
+        raise ArgumentError(f"hidden_size is {hidden_size!r}; it must be a whole number, or one a layer")
     widths = tuple(check_size(f"hidden_size[{i}]", width) for i, width in enumerate(hidden_size))
     if not widths or (layers is not None and layers != len(widths)):
         raise ArgumentError(f"hidden_size has {len(widths)} widths and layers is {layers}; they must agree")
     return widths
 
 
+def _converted(field: Any, like: Tensor) -> Any:
+    return field.to(like.dtype) if isinstance(field, Tensor) else field
+
+
 def _side_by_side(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-
-
-def _own_precision(x: Tensor) -> AbstractContextManager[Any]:
-    """Inside autocast the recurrence keeps the precision of its weights: errors add up over time."""
-    if torch.is_autocast_enabled(x.device.type):
-        return torch.autocast(x.device.type, enabled=False)
-    return _NOTHING

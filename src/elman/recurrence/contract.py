@@ -62,6 +62,10 @@ class Walkable(Protocol):
         """Whether ``project`` is other than ``x W_x + b``."""
 
     @property
+    def has_hooks(self) -> bool:
+        """Whether something wants to know when the cell is called."""
+
+    @property
     def reads_whole_state(self) -> bool:
         """Whether O needs more than the first entry of the state."""
 

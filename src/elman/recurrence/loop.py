@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elman.errors import ShapeError
 from elman.recurrence.contract import SILENCE, Noise, Walkable
 from elman.tensors.rows import length_mask
 
@@ -17,12 +18,15 @@ def walk(
     Walking backwards needs no reversal by length: the state simply stays as it is until the row's
     last real step is reached.
     """
-    states, final = walk_parts(cell, cell.project(x), cell.W_h, state, lengths, reverse=reverse, noise=noise)
     B, T = x.shape[:2]
+    mask = length_mask(lengths, T)[..., None] if lengths is not None else None
+    if mask is not None:
+        x = x.where(mask, x.new_zeros(()))  # what stands in the padding, a NaN say, reaches nothing
+    states, final = walk_parts(cell, cell.project(x), cell.W_h, state, lengths, reverse=reverse, noise=noise)
     rows = cell.State(*(field.flatten(0, 1) for field in states))
     outputs = cell.O(rows).unflatten(0, (B, T))
-    if lengths is not None:
-        outputs = outputs.where(length_mask(lengths, T)[..., None], outputs.new_zeros(()))
+    if mask is not None:
+        outputs = outputs.where(mask, outputs.new_zeros(()))
     return outputs, final
 
 
@@ -43,7 +47,7 @@ def walk_parts(
     masks = length_mask(lengths, T).unbind(1) if lengths is not None else None
     history: list[Any] = [None] * T
     for t in reversed(range(T)) if reverse else range(T):
-        new = cell.step(steps[t], state, product)
+        new = _conform(cell.step(steps[t], state, product), state)
         if noise.zoneout:
             new = _zone_out(new, state, noise, t)
         if masks is not None:
@@ -61,6 +65,19 @@ def _steps(cell: Walkable, parts: Tensor) -> list[Any]:
         return [cell.Inputs()] * parts.shape[1]
     by_gate = [part.unbind(1) for part in parts.chunk(gates, -1)]
     return [cell.Inputs._make(step) for step in zip(*by_gate, strict=True)]
+
+
+def _conform(new: Any, old: Any) -> Any:
+    """The new state in the shape and type of the old one: a step may return a number or a vector."""
+    for name, value, before in zip(new._fields, new, old, strict=True):
+        if type(value) is not Tensor or value.dtype != before.dtype or value.shape != before.shape:
+            value = torch.as_tensor(value, dtype=before.dtype, device=before.device)
+            if torch.broadcast_shapes(value.shape, before.shape) != before.shape:
+                raise ShapeError(
+                    f"step gives state {name!r} the shape {tuple(value.shape)}, not {tuple(before.shape)}"
+                )
+            new = new._replace(**{name: value.expand_as(before)})
+    return new
 
 
 def _zone_out(new: Any, old: Any, noise: Noise, t: int) -> Any:

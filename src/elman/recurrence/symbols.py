@@ -46,10 +46,10 @@ class Graph:
     def apply(self, op: str, *arguments: Symbol | float) -> Symbol:
         """The result of an operation, with the few identities that gradients bring in folded."""
         symbols = [a if isinstance(a, Symbol) else self.constant(float(a)) for a in arguments]
-        if op not in ("where", "and", "or", "not"):
-            symbols = [self._real(s) for s in symbols]
-        elif op == "where":
-            symbols[1:] = [self._real(s) for s in symbols[1:]]
+        _check_truth(op, symbols)
+        if op not in ("and", "or", "not"):
+            first = 1 if op == "where" else 0
+            symbols[first:] = [self._real(s) for s in symbols[first:]]
         if op == "mul" and 1.0 in (symbols[0].value, symbols[1].value):
             return symbols[1] if symbols[0].value == 1.0 else symbols[0]
         if op == "neg" and symbols[0].node.op == "neg":
@@ -69,7 +69,6 @@ class Graph:
 class Symbol:
     """A stand-in for a tensor inside R: every operation on it is written down."""
 
-    __array_ufunc__ = None  # numpy must not try
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, graph: Graph, node: Node) -> None:
@@ -113,7 +112,21 @@ class Symbol:
     def __iter__(self) -> Any:
         raise EquationError(f"equations cannot take a value apart: they are pointwise; {FREE_FORM}")
 
-    __getitem__ = __len__ = __int__ = __index__ = __iter__
+    def __getitem__(self, place: Any) -> Symbol:
+        raise EquationError(f"equations cannot take a value apart: they are pointwise; {FREE_FORM}")
+
+    def __array_ufunc__(self, function: Any, method: str, *arguments: Any, **rest: Any) -> Symbol:
+        """A number of numpy met a symbol; anything but plain arithmetic is refused."""
+        if function.__name__ in _NUMPY and method == "__call__":
+            return _P[_NUMPY[function.__name__]](*arguments)
+        raise EquationError(f"equations cannot use numpy's {function.__name__!r}; use torch's functions")
+
+    def _refuse_operator(self, *arguments: Any) -> Symbol:
+        raise EquationError(f"equations cannot use '%', '//' or a change in place such as '+='; {FREE_FORM}")
+
+    __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = _refuse_operator
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = __iand__ = __ior__ = _refuse_operator
+    __len__ = __int__ = __index__ = __iter__
 
     def __add__(self, other: Any) -> Symbol:
         return _P["add"](self, other)
@@ -189,6 +202,16 @@ class Symbol:
         return f"<{self.node.op} {self.node.name or self.node.value or ''}>"
 
 
+def _check_truth(op: str, symbols: list[Symbol]) -> None:
+    """Truth values are joined by & | ~ and become numbers beside numbers, as in torch; no more."""
+    truths = [s.node.boolean for s in symbols]
+    if op in ("and", "or", "not"):
+        if not all(truths):
+            raise EquationError(f"{op!r} joins comparisons, as in (x.a > 0) & (x.b > 0), not numbers")
+    elif (op in ("sub", "neg") and any(truths)) or (op != "where" and all(truths)):
+        raise EquationError(f"{op!r} of a comparison: make it a number first, torch.where(x.a > 0, 1.0, 0.0)")
+
+
 def _symbol(graph: Graph, argument: Any) -> Symbol:
     if isinstance(argument, Symbol):
         return argument
@@ -261,6 +284,14 @@ _TWO = (
 )
 _P: dict[str, Callable[..., Symbol]] = {op: _plain(op, 1) for op in _ONE} | {op: _plain(op, 2) for op in _TWO}
 _P["select"] = _plain("where", 3)
+_NUMPY = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div"} | {
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "equal": "eq",
+    "not_equal": "ne",
+}
 
 
 def _pow(a: Any, b: Any) -> Symbol:
@@ -302,7 +333,7 @@ def _clamp(a: Symbol, min: Any = None, max: Any = None) -> Symbol:
 def _softplus(a: Symbol, beta: float = 1.0, threshold: float = 20.0) -> Symbol:
     scaled = a if beta == 1 else a * beta
     result = a.graph.apply("softplus", scaled)
-    return result if beta == 1 else result / beta
+    return (scaled > threshold).where(a, result if beta == 1 else result / beta)
 
 
 def _gelu(a: Symbol, approximate: str = "none") -> Symbol:

@@ -45,8 +45,9 @@ class Blocks:
         self._read.add(gate)
         return self._graph.leaf(self._kind, gate)
 
-    def read(self) -> tuple[str, ...]:
-        return tuple(gate for gate in self._gates if gate in self._read)
+
+def _gates_read(blocks: Blocks) -> tuple[str, ...]:
+    return tuple(gate for gate in blocks._gates if gate in blocks._read)
 
 
 def trace(
@@ -78,7 +79,7 @@ def trace(
                 f"R returned {value!r} as state {name!r}; a real value computed from x, h and s belongs there"
             )
         results.append(value.node)
-    return Equations(graph, fields, x.read(), h.read(), vectors, (), tuple(results))
+    return Equations(graph, fields, _gates_read(x), _gates_read(h), vectors, (), tuple(results))
 
 
 def add_zoneout(equations: Equations, rates: Mapping[str, float | None]) -> Equations:

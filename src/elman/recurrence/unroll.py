@@ -1,4 +1,4 @@
-"""``unroll``: one cell over one batch of sequences, on the backend that serves best."""
+"""One cell over one batch of sequences, on the backend that serves best."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ BACKENDS = ("auto", "loop", "cpu")
 _noticed: set[str] = set()
 
 
+@opaque
 def unroll(
     cell: Walkable,
     x: Tensor,
@@ -40,23 +41,8 @@ def unroll(
     if lengths is not None:
         lengths = check_lengths(lengths, B, T).to(x.device)
     state = cell.initial_state(B, x) if state is None else check_state("state", cell, state, B, x)
-    return walk(cell, x, state, lengths, reverse=reverse, noise=noise, backend=backend)
-
-
-@opaque
-def walk(
-    cell: Walkable,
-    x: Tensor,
-    state: Any,
-    lengths: Tensor | None,
-    *,
-    reverse: bool,
-    noise: Noise,
-    backend: str,
-) -> Unrolled:
-    """The same for arguments that were checked."""
-    serve = cpu.walk if choose(cell, backend, x, *state) == "cpu" else loop.walk
-    outputs, final = serve(cell, x, state, lengths, reverse=reverse, noise=noise)
+    walk = cpu.walk if choose(cell, backend, x, *state) == "cpu" else loop.walk
+    outputs, final = walk(cell, x, state, lengths, reverse=reverse, noise=noise)
     return Unrolled(outputs, cell.O(final), final)
 
 
@@ -71,19 +57,13 @@ def check_state(name: str, cell: Walkable, state: Any, B: int, like: Tensor) -> 
     return cell.State(*state)
 
 
-@opaque
-def step(cell: Walkable, x: Tensor, state: Any, *, noise: Noise = SILENCE, backend: str = "auto") -> Any:
-    """``s' = R(s, x)`` for one step of (B, D)."""
-    serve = cpu.walk if choose(cell, backend, x, *state) == "cpu" else loop.walk
-    return serve(cell, x[:, None], state, None, reverse=False, noise=noise)[1]
-
-
 def streams(
     cell: Walkable, x: Tensor, state: Any, *, noise: Noise = SILENCE, backend: str = "auto"
 ) -> cpu.Stream | None:
     """The short way for such steps without gradients, or None where there is none."""
-    if choose(cell, backend, x, *state) == "cpu" and cpu.Stream.serves(cell, x, noise):
-        return cpu.Stream(cell, x.dtype, noise)
+    if choose(cell, backend, x, *state) == "cpu" and cpu.Stream.serves(cell, x, noise) and not cell.has_hooks:
+        way = cpu.Stream(cell, x.dtype, noise)
+        return way if way.fits else None
     return None
 
 

@@ -21,6 +21,18 @@ def check_size(name: str, value: Any, *, least: int = 1) -> int:
     return value
 
 
+def check_flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ArgumentError(f"{name} is {value!r}; it must be True or False")
+    return value
+
+
+def check_number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ArgumentError(f"{name} is {value!r}; it must be a number")
+    return float(value)
+
+
 def check_rate(name: str, value: Any) -> float:
     """A probability below one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:

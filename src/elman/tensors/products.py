@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elman.tensors.tracing import extraordinary
+from elman.tensors.tracing import extraordinary, in_autocast
 
 LARGE = 1 << 25  # multiplications from which on oneDNN is the better library
 
@@ -42,7 +42,7 @@ class _Affine(torch.autograd.Function):
 
 def affine(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     """``x W + b`` for (N, D) and (D, M), differentiable any number of times."""
-    if torch.is_autocast_enabled(x.device.type) or extraordinary(x, W, b) is not None:
+    if in_autocast(x) or extraordinary(x, W, b) is not None:
         return torch.addmm(b, x, W) if b is not None else x @ W
     result: Tensor = _Affine.apply(x, W, b)  # type: ignore[no-untyped-call]
     return result

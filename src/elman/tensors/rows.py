@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from elman.tensors.tracing import observed
+
 
 def length_mask(lengths: Tensor, T: int) -> Tensor:
     """(B, T), True at real positions.
@@ -47,11 +49,15 @@ class _Spread(torch.autograd.Function):
 
 def pick(rows: Tensor, index: Tensor) -> Tensor:
     """The rows at ``index``, each at most once: (R, …) → (N, …). Its gradient is ``spread``."""
+    if observed() is not None:
+        return rows.index_select(0, index)
     result: Tensor = _Pick.apply(rows, index)  # type: ignore[no-untyped-call]
     return result
 
 
 def spread(rows: Tensor, index: Tensor, total: int) -> Tensor:
     """Rows put at ``index`` among zeros: (N, …) → (total, …). Its gradient is ``pick``."""
+    if observed() is not None:
+        return rows.new_zeros(total, *rows.shape[1:]).index_copy(0, index, rows)
     result: Tensor = _Spread.apply(rows, index, total)  # type: ignore[no-untyped-call]
     return result

@@ -2,7 +2,8 @@
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch.autograd import forward_ad
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_NOTHING = nullcontext()
 
 
 def opaque(function: Callable[P, T]) -> Callable[P, T]:
@@ -25,6 +27,17 @@ def opaque(function: Callable[P, T]) -> Callable[P, T]:
         return function(*args, **kwargs)
 
     return undisturbed
+
+
+def in_autocast(x: Tensor) -> bool:
+    """Whether autocast would change operations on this tensor."""
+    device = x.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def own_precision(x: Tensor) -> AbstractContextManager[Any]:
+    """Inside autocast, keep the precision of the weights: errors add up over time."""
+    return torch.autocast(x.device.type, enabled=False) if in_autocast(x) else _NOTHING
 
 
 def extraordinary(*tensors: Tensor | None) -> str | None:

@@ -77,10 +77,11 @@ class Stream:
     """
 
     def __init__(self, cell: Walkable, dtype: torch.dtype, noise: Noise) -> None:
-        self._cell, self._equations = cell, cell.equations
+        self.cell, self._equations = cell, cell.equations
         self._kernel = kernel_for(cell, dtype, noise)
         self._dtype, self._make, self._whole = dtype, cell.State._make, cell.reads_whole_state
         self._sizes = self._count(cell.weights())
+        self.fits = -1 not in self._sizes
 
     @staticmethod
     def serves(cell: Walkable, x: Tensor, noise: Noise) -> bool:
@@ -89,11 +90,11 @@ class Stream:
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any] | None:
         """Output and new state for contiguous x (B, D) and state."""
-        weights = self._cell.weights()
-        if self._cell.equations is not self._equations or self._count(weights) != self._sizes:
+        weights = self.cell.weights()
+        if self.cell.equations is not self._equations or self._count(weights) != self._sizes:
             return None
         new = self._make(self._kernel.stream(x, weights, state))
-        return self._cell.O(new) if self._whole else new[0], new
+        return self.cell.O(new) if self._whole else new[0], new
 
     def _count(self, weights: Any) -> list[int]:
         """The sizes of all weights; -1 for one that the kernel cannot read."""

@@ -48,9 +48,8 @@ def compiler() -> tuple[str, ...] | None:
 
 def cache_folder() -> Path:
     """``$ELMAN_CACHE``, else ``elman`` in the user's cache folder."""
-    if "ELMAN_CACHE" in os.environ:
-        return Path(os.environ["ELMAN_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elman"
+    chosen, users = os.environ.get("ELMAN_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    return Path(chosen) if chosen else Path(users or Path("~/.cache").expanduser()) / "elman"
 
 
 @functools.cache
@@ -81,7 +80,10 @@ def _library(source: str) -> ctypes.CDLL:
     version = (str(binary), str(about.st_size), str(about.st_mtime_ns))
     identity = (*command, *version, processor(), source)
     key = hashlib.sha256("\0".join(identity).encode()).hexdigest()[:40]
-    path = cache_folder() / f"{key}.so"
+    try:
+        path = cache_folder() / f"{key}.so"
+    except RuntimeError:  # a user without a home
+        path = Path(os.devnull) / "none"
     if _whole(path):
         try:
             return ctypes.CDLL(str(path))
@@ -93,7 +95,7 @@ def _library(source: str) -> ctypes.CDLL:
             built = _build(command, source, Path(folder))
             os.replace(built, path)
         return ctypes.CDLL(str(path))
-    except OSError:  # read-only or full: this process keeps its own copy
+    except (OSError, BackendError):  # read-only or full: this process keeps its own copy
         with tempfile.TemporaryDirectory() as folder:
             return ctypes.CDLL(str(_build(command, source, Path(folder))))
 

@@ -99,7 +99,9 @@ def _product(name: str, columns: int) -> list[str]:
             *(f"        V w{c} = *(const V *)(w + {c} * LANES);" for c in range(columns)),
             *(f"        IN_REGISTER(w{c});" for c in range(columns if rows > 1 else 0)),
             *(
-                f"        {{ V t = all(a{r}[i]); " + " ".join(f"{s} += t * w{c};" for c, s in enumerate(row)) + " }"
+                f"        {{ V t = all(a{r}[i]); "
+                + " ".join(f"{s} += t * w{c};" for c, s in enumerate(row))
+                + " }"
                 for r, row in enumerate(sums)
             ),
             "      }",

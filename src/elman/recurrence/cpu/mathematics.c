@@ -81,7 +81,10 @@ INLINE V reciprocal(V a) {  // 14 bits, doubled once by Newton's method
   return guess + guess * ((REAL)1 - a * guess);
 }
 #else
-INLINE V clamp(V a, V low, V high) { return choose(a < low, low, choose(a > high, high, a)); }
+INLINE V clamp(V a, V low, V high) {
+  V y = choose(a < low, low, a);
+  return choose(y > high, high, y);
+}
 INLINE V times_power_of_two(V a, V power) {  // `power` is a whole number for which 2^power is normal
   return a * (V)((M)(power + ROUNDER) + EXPONENT_BIAS << EXPONENT_BITS);
 }
@@ -125,8 +128,9 @@ INLINE V exponential(V a) {
 }
 
 INLINE V sigmoid(V a) {
-  V power, part = exponential_parts(-clamp(a, all(-80), all(80)), &power);
-  return reciprocal((REAL)1 + times_power_of_two((REAL)1 + part, power));
+  V power, part = exponential_parts(-clamp(a, all(EXP_SMALLEST), all(-EXP_SMALLEST)), &power);
+  V y = reciprocal((REAL)1 + times_power_of_two((REAL)1 + part, power));
+  return choose(a < all(EXP_SMALLEST), all(0), y);
 }
 
 INLINE V hyperbolic_tangent(V a) {               // expm1(2a) / (expm1(2a) + 2): exact near zero too
@@ -137,8 +141,8 @@ INLINE V hyperbolic_tangent(V a) {               // expm1(2a) / (expm1(2a) + 2):
 }
 
 INLINE V softplus(V a) {                         // max(a, 0) + log1p(exp(-|a|)), log1p(u) = 2 atanh(u / (2 + u))
-  V power, part = exponential_parts(-clamp(magnitude(a), all(0), all(80)), &power);
-  V u = times_power_of_two((REAL)1 + part, power);
+  V power, size = magnitude(a), part = exponential_parts(-clamp(size, all(0), all(-EXP_SMALLEST)), &power);
+  V u = choose(size > all(-EXP_SMALLEST), all(0), times_power_of_two((REAL)1 + part, power));
   V z = u * reciprocal(u + (REAL)2), square = z * z, sum = all(0);
   for (int k = LOG1P_TERMS; k >= 0; k--) sum = sum * square + (REAL)1 / (REAL)(2 * k + 1);
   return rectify(a) + (REAL)2 * z * sum;
@@ -150,7 +154,7 @@ INLINE V softplus(V a) {                         // max(a, 0) + log1p(exp(-|a|))
 #define LIBM(name) name##f
 #endif
 #define BY_LANE(name, function)                                   \
-  INLINE V name(V a) {                                            \
+  __attribute__((noinline)) static V name(V a) {                  \
     V y;                                                          \
     for (int l = 0; l < LANES; l++) y[l] = LIBM(function)(a[l]);  \
     return y;                                                     \
@@ -161,7 +165,7 @@ BY_LANE(sine, sin)
 BY_LANE(cosine, cos)
 BY_LANE(error_function, erf)
 
-INLINE V power(V a, V b) {
+__attribute__((noinline)) static V power(V a, V b) {
   V y;
   for (int l = 0; l < LANES; l++) y[l] = LIBM(pow)(a[l], b[l]);
   return y;

@@ -13,6 +13,7 @@ from elman.recurrence.cpu.kernel import Kernel, threads
 from elman.recurrence.loop import walk_parts
 from elman.tensors.products import affine, multiply
 from elman.tensors.rows import pick, spread
+from elman.tensors.tracing import observed, own_precision
 
 SMALL = 1 << 17  # multiplications below which a second thread costs more than it gives
 SPLIT = 1 << 16  # weights from which on two threads may share them and meet at every step
@@ -112,10 +113,15 @@ class _Scan(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[4:]
         leaves = Leaves.of(ctx.kernel, tensors[: ctx.count])
-        if torch.is_grad_enabled():
-            found = _differentiable(ctx.cell, ctx.kernel, leaves, ctx.shape, ctx.whole, gradients, wanted)
+        if torch.is_grad_enabled() or observed() is not None:
+            again = torch.is_grad_enabled()
+            with torch.enable_grad():
+                found = _differentiable(
+                    ctx.cell, ctx.kernel, leaves, ctx.shape, ctx.whole, gradients, wanted, again
+                )
         else:
-            found = _backward(ctx.kernel, leaves, ctx.shape, tensors[ctx.count :], gradients, wanted)
+            with own_precision(leaves.x):
+                found = _backward(ctx.kernel, leaves, ctx.shape, tensors[ctx.count :], gradients, wanted)
         return None, None, None, None, *found
 
 
@@ -277,8 +283,9 @@ def _differentiable(
     whole: bool,
     gradients: tuple[Tensor | None, ...],
     wanted: tuple[bool, ...],
+    again_differentiable: bool,
 ) -> tuple[Tensor | None, ...]:
-    """The same gradients through the plain loop, so that they can be differentiated again."""
+    """The same gradients through the plain loop, where torch sees every operation."""
     flat = leaves.flat()
     fresh = [t.view_as(t) if t is not None and w else t for t, w in zip(flat, wanted, strict=True)]
     again = Leaves.of(kernel, tuple(fresh))
@@ -301,7 +308,7 @@ def _differentiable(
             [result for result, _ in pairs],
             [t for t, w in zip(fresh, wanted, strict=True) if t is not None and w],
             [gradient for _, gradient in pairs],
-            create_graph=True,
+            create_graph=again_differentiable,
             allow_unused=True,
         )
     )

@@ -1,0 +1,160 @@
+"""The short way of a streaming step is never taken where it would be wrong."""
+
+import copy
+import gc
+import pickle
+
+import pytest
+import torch
+
+from comparison import assert_close, disturb
+from elman import RNN
+
+
+def begun(cell="lstm", B=1, **options):
+    """A network and the state after one step of a stream."""
+    rnn = RNN(cell, 3, 5, **options).eval()
+    disturb(rnn)
+    with torch.no_grad():
+        return rnn, rnn.step(torch.randn(B, 3))[1]
+
+
+def assert_right(rnn, x, state):
+    """The next step is that of the sequence form, from the plain state."""
+    plain = tuple(type(s)(*s) for s in state)
+    expected = rnn(x[:, None], state=plain)
+    y, after = rnn.step(x, state)
+    assert_close(
+        {"y": y, **dict(after[0]._asdict())}, {"y": expected.last, **expected.state[0]._asdict()}, 1e-6
+    )
+
+
+def change_weights(rnn):
+    disturb(rnn, 1.0)
+
+
+def load_weights(rnn):
+    rnn.load_state_dict(begun()[0].state_dict())
+
+
+def replace_weights(rnn):
+    cell = rnn.cells[0][0]
+    cell.W_h = torch.nn.Parameter(torch.randn_like(cell.W_h).t().contiguous().t().reshape(cell.W_h.shape))
+
+
+def transpose_weights(rnn):
+    cell = rnn.cells[0][0]
+    cell.W_h = torch.nn.Parameter(torch.randn(20, 5).t())  # no longer contiguous
+
+
+def replace_cell(rnn):
+    rnn.cells[0][0] = begun()[0].cells[0][0]
+
+
+def replace_layers(rnn):
+    rnn.cells = begun()[0].cells
+
+
+def drop_bias(rnn):
+    rnn.cells[0][0].b = None
+
+
+def use_the_loop(rnn):
+    rnn.backend = "loop"
+
+
+CHANGES = [
+    change_weights,
+    load_weights,
+    replace_weights,
+    transpose_weights,
+    replace_cell,
+    replace_layers,
+    drop_bias,
+    use_the_loop,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
+def test_a_network_that_changed_between_steps(change):
+    rnn, state = begun()
+    with torch.no_grad():
+        change(rnn)
+        assert_right(rnn, torch.randn(1, 3), state)
+
+
+def test_weights_that_lie_oddly_from_the_beginning():
+    """The kernel reads contiguous weights only."""
+    rnn = RNN("lstm", 3, 5).eval()
+    transpose_weights(rnn)
+    state = None
+    with torch.no_grad():
+        for x in torch.randn(3, 1, 3):
+            assert_right(rnn, x, state if state is not None else rnn.start(1))
+            _, state = rnn.step(x, state)
+
+
+def test_an_option_that_changed_between_steps():
+    rnn, state = begun("elman")
+    rnn.cells[0][0].activation = "relu"
+    with torch.no_grad():
+        assert_right(rnn, torch.randn(1, 3), state)
+
+
+def test_the_state_of_another_network():
+    """Even of one that is gone, whose address a new one may have."""
+    x = torch.randn(1, 3)
+    for _ in range(20):
+        rnn, state = begun()
+        del rnn
+        gc.collect()
+        other, _ = begun()
+        with torch.no_grad():
+            assert_right(other, x, state)
+            assert_right(copy.deepcopy(other), x, state)
+
+
+@pytest.mark.parametrize("B", [1, 4, 5, 9])
+def test_inputs_of_another_kind(B):
+    rnn, state = begun(B=B)
+    x = torch.randn(3, B).t()
+    with torch.no_grad():
+        assert_right(rnn, x, state)
+    assert_right(rnn, x.clone().requires_grad_(), state)  # with gradients
+    x = x.clone().requires_grad_()
+    rnn.step(x, state)[0].sum().backward()
+    assert (x.grad != 0).all()
+
+
+def test_a_batch_that_changes_is_an_error():
+    rnn, state = begun()
+    with (
+        torch.no_grad(),
+        pytest.raises(ValueError, match=r"state\[0\].h has shape \(1, 5\); it must be \(2, 5\)"),
+    ):
+        rnn.step(torch.randn(2, 3), state)
+    with torch.no_grad(), pytest.raises(ValueError, match=r"x is torch\.float64"):
+        rnn.step(torch.randn(1, 3).double(), state)
+    with torch.no_grad(), pytest.raises(ValueError, match=r"x has shape \(1, 4\)"):
+        rnn.step(torch.randn(1, 4), state)
+    with torch.no_grad(), pytest.raises(ValueError, match="x is a list"):
+        rnn.step([1.0], state)
+
+
+def test_a_step_does_not_change_what_it_is_given():
+    rnn, state = begun()
+    before, x = copy.deepcopy(tuple(state)), torch.randn(1, 3)
+    with torch.no_grad():
+        one, two = rnn.step(x, state), rnn.step(x, state)
+    assert_close({"h": state[0].h, "c": state[0].c}, {"h": before[0].h, "c": before[0].c}, 0.0)
+    assert_close({"y": one[0]}, {"y": two[0]}, 0.0)
+
+
+def test_the_state_of_a_stream_is_a_state():
+    rnn, state = begun(layers=2)
+    assert isinstance(state, tuple)
+    assert len(state) == 2
+    x = torch.randn(1, 4, 3)
+    copies = [pickle.loads(pickle.dumps(state)), copy.deepcopy(state), tuple(state), list(state)]
+    for again in copies:
+        assert_close({"y": rnn(x, state=again).last}, {"y": rnn(x, state=state).last}, 0.0)

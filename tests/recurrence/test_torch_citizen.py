@@ -1,0 +1,310 @@
+"""What else torch does with modules works around a network, or is a clear error; never silently wrong."""
+
+import os
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.nn.utils import parametrizations, prune
+from torch.utils.checkpoint import checkpoint
+
+from comparison import assert_close, disturb, map_state, on, tensors_of, values_of
+from elman import RNN
+from elman.errors import BackendError
+from elman.layers.bridge import Bridge
+
+CELLS = ["lstm", "gru", "sru"]
+
+# torch's own forward mode loads decompositions that use it
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")
+
+
+def network(cell="gru", *, layers=1, bidirectional=False, dtype=torch.float64, **options):
+    rnn = RNN(cell, 3, 4, layers=layers, bidirectional=bidirectional, **options).to(dtype)
+    disturb(rnn)
+    return rnn
+
+
+def sequence(B=2, T=3, D=3, dtype=torch.float64):
+    return torch.randn(B, T, D, dtype=dtype)
+
+
+def loss_of(rnn, lengths=None):
+    return lambda x: rnn(x, lengths).outputs.square().sum()
+
+
+# ---- higher derivatives and transforms ----
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("cell", CELLS)
+def test_double_backward_equals_the_loop(cell, both):
+    """A gradient penalty: gradients of a function of gradients, for x and every weight."""
+    rnn, x, found = network(cell, layers=2, bidirectional=both), sequence(), {}
+    for backend in ("cpu", "loop"):
+        rnn.backend = backend
+        leaf = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(loss_of(rnn, [3, 1])(leaf), leaf, create_graph=True)
+        second = torch.autograd.grad(slope.square().sum(), [leaf, *rnn.parameters()], allow_unused=True)
+        found[backend] = {str(i): g for i, g in enumerate(second) if g is not None}
+    assert_close(found["cpu"], found["loop"], 1e-10)
+
+
+def test_hessian_both_ways():
+    rnn, x = network(), sequence()
+    expected = torch.autograd.functional.hessian(loss_of(network_on("loop", rnn)), x)
+    rnn.backend = "auto"
+    for hessian in (torch.autograd.functional.hessian(loss_of(rnn), x), torch.func.hessian(loss_of(rnn))(x)):
+        assert_close({"H": hessian}, {"H": expected}, 1e-10)
+
+
+def network_on(backend, rnn):
+    rnn.backend = backend
+    return rnn
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_transforms_of_torch_func(cell):
+    rnn, x, v = network(cell, layers=2), sequence(), sequence()
+    loss = loss_of(rnn, torch.tensor([3, 2]))
+    leaf = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(loss(leaf), leaf)
+    assert_close({"grad": torch.func.grad(loss)(x)}, {"grad": expected}, 1e-10)
+    _, slope = torch.func.jvp(loss, (x,), (v,))
+    assert_close({"jvp": slope}, {"jvp": (expected * v).sum()}, 1e-10)
+    xs = torch.stack([x, v])
+    assert_close(
+        {"vmap": torch.func.vmap(lambda x: rnn(x).outputs)(xs)},
+        {"vmap": torch.stack([rnn(x).outputs for x in xs]).detach()},
+        1e-10,
+    )
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, v)
+        tangent = torch.autograd.forward_ad.unpack_dual(loss(dual)).tangent
+    assert_close({"dual": tangent}, {"dual": (expected * v).sum()}, 1e-10)
+
+
+def test_gradients_of_each_sample():
+    rnn, x = network(), sequence(B=4)
+    weights = {name: p.detach() for name, p in rnn.named_parameters()}
+
+    def loss(weights, row):
+        return functional_call(rnn, weights, (row[None],)).outputs.square().sum()
+
+    found = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, x)
+    for i, row in enumerate(x):
+        expected = torch.autograd.grad(loss_of(rnn)(row[None]), list(rnn.parameters()))
+        names = [name for name, _ in rnn.named_parameters()]
+        assert_close({n: found[n][i] for n in names}, dict(zip(names, expected, strict=True)), 1e-10)
+
+
+def test_the_kernel_asked_for_under_a_transform_is_a_clear_error():
+    rnn = network(backend="cpu")
+    with pytest.raises(BackendError, match=r"torch\.func transform is at work; use backend='auto' or 'loop'"):
+        torch.func.grad(loss_of(rnn))(sequence())
+
+
+def test_many_gradients_at_once():
+    """``is_grads_batched`` runs backward under vmap: right, or a clear error that names the way out."""
+    rnn, x = network(), sequence().requires_grad_()
+    last = rnn(x).last
+    directions = torch.randn(5, *last.shape, dtype=last.dtype)
+    expected = torch.stack([torch.autograd.grad(last, x, d, retain_graph=True)[0] for d in directions])
+    try:
+        (found,) = torch.autograd.grad(last, x, directions, is_grads_batched=True)
+    except BackendError:
+        return
+    assert_close({"J": found}, {"J": expected}, 1e-10)
+
+
+# ---- modes ----
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_autocast_keeps_the_precision_of_the_weights(dtype):
+    rnn, x = network(dtype=torch.float32, layers=2), sequence(dtype=torch.float32)
+    found = []
+    for short in (True, False):
+        leaf = x.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=dtype, enabled=short):
+            values = values_of(rnn, leaf)
+        gradients = torch.autograd.grad(values["outputs"].square().sum(), [leaf, *rnn.parameters()])
+        found.append(values | {str(i): g for i, g in enumerate(gradients)})
+    assert_close(found[0], found[1], 1e-6)
+    with torch.autocast("cpu", dtype=dtype):
+        short = rnn(x.to(dtype))
+    assert short.outputs.dtype == torch.float32
+
+
+def test_autocast_through_a_bridge():
+    """A learned bridge computes in the short type; the target takes its state all the same."""
+    source, target = network("lstm", dtype=torch.float32), network("gru", dtype=torch.float32)
+    bridge = Bridge(source, target)
+    x = sequence(dtype=torch.float32)
+    expected = target(x, state=bridge(source(x).state)).outputs
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = target(x, state=bridge(source(x).state)).outputs
+    assert_close({"y": found}, {"y": expected}, 0.05)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("cell", CELLS)
+def test_modes_without_gradients(cell, mode):
+    rnn, x = network(cell, layers=2), sequence()
+    expected = {name: value.detach() for name, value in values_of(rnn, x).items()}
+    with mode():
+        found = values_of(rnn, x)
+    assert not any(value.requires_grad for value in found.values())
+    assert_close(found, expected, 1e-10)
+
+
+def test_only_some_weights_learn():
+    for frozen in ("W_x", "W_h", "b", "m"):
+        rnn, x = network(), sequence()
+        getattr(rnn.cells[0][0], frozen).requires_grad_(False)
+        assert_close(on("cpu", rnn, x), on("loop", rnn, x), 1e-10)
+        rnn(x).last.sum().backward()
+        assert getattr(rnn.cells[0][0], frozen).grad is None
+    rnn.requires_grad_(False)
+    assert not rnn(x).outputs.requires_grad
+    assert rnn(x.requires_grad_()).outputs.requires_grad
+
+
+def test_inputs_that_lie_oddly_in_memory():
+    rnn, x = network(layers=2), sequence(4, 6)
+    state = map_state(
+        lambda t: torch.randn(4, 2, dtype=t.dtype).repeat(1, 2)[:, :1].expand(4, 4), rnn.start(4)
+    )
+    expected = on("loop", rnn, x, [6, 2, 3, 1], state)
+    wide = torch.zeros(4, 6, 6, dtype=x.dtype)
+    wide[..., ::2] = x
+    for odd in (x.transpose(0, 1).contiguous().transpose(0, 1), x.flip(1).flip(1), wide[..., ::2]):
+        assert_close({"y": rnn(odd, [6, 2, 3, 1], state).outputs}, {"y": expected["outputs"]}, 1e-10)
+    assert_close(on("cpu", rnn, x, [6, 2, 3, 1], state), expected, 1e-10)
+
+
+def test_backward_twice_and_changed_outputs():
+    rnn, x = network(), sequence().requires_grad_()
+    last = rnn(x).last.sum()
+    last.backward(retain_graph=True)
+    first = x.grad.clone()
+    last.backward()
+    assert_close({"d x": x.grad}, {"d x": 2 * first}, 1e-10)
+    outputs = rnn(x).outputs
+    with torch.no_grad():
+        outputs.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        outputs.sum().backward()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activation_checkpointing(reentrant):
+    rnn, x = network("lstm", layers=2), sequence().requires_grad_()
+    names = ["x", *(name for name, _ in rnn.named_parameters())]
+    found = []
+    for call in (rnn, lambda x: checkpoint(lambda x: rnn(x).outputs, x, use_reentrant=reentrant)):
+        rnn.zero_grad()
+        x.grad = None
+        result = call(x)
+        (result if isinstance(result, torch.Tensor) else result.outputs).square().sum().backward()
+        found.append(dict(zip(names, [x.grad, *(p.grad for p in rnn.parameters())], strict=True)))
+    assert_close(found[1], found[0], 1e-10)
+
+
+# ---- modules ----
+
+
+@pytest.mark.parametrize("kind", ["weight_norm", "orthogonal", "spectral_norm"])
+def test_parametrisations(kind):
+    """The kernel sees the computed weight, and its gradient reaches what the weight is computed from."""
+    rnn, x = network("lstm").eval(), sequence()
+    getattr(parametrizations, kind)(rnn.cells[0][0], "W_h")
+    assert_close(on("cpu", rnn, x), on("loop", rnn, x), 1e-10)
+    optimiser = torch.optim.SGD(rnn.parameters(), 0.5)
+    for _ in range(2):
+        optimiser.zero_grad()
+        rnn(x).last.sum().backward()
+        optimiser.step()
+    assert_close(on("cpu", rnn, x), on("loop", rnn, x), 1e-10)
+    state = None
+    with torch.no_grad():
+        for x_t in x.unbind(1):
+            y, state = rnn.step(x_t, state)
+        assert_close({"y": y}, {"y": rnn(x).last}, 1e-10)
+
+
+@pytest.mark.parametrize("kind", ["prune", "spectral_norm"])
+def test_weights_kept_by_hooks(kind):
+    """These compute a weight before ``forward`` of its module: it must be fresh after an update."""
+    rnn, x = network("lstm"), sequence()
+    cell = rnn.cells[0][0]
+    if kind == "prune":
+        prune.random_unstructured(cell, "W_h", 0.5)
+    else:
+        nn.utils.spectral_norm(cell, "W_h")
+    optimiser = torch.optim.SGD(rnn.parameters(), 1.0)
+    before = cell.W_h_orig.detach().clone()
+    rnn(x).last.sum().backward()
+    optimiser.step()
+    assert not torch.equal(cell.W_h_orig, before), "the weight does not learn"
+    if kind == "prune":
+        fresh = network("lstm")
+        fresh.load_state_dict(
+            {k.replace("W_h_orig", "W_h"): v for k, v in rnn.state_dict().items() if "mask" not in k}
+        )
+        with torch.no_grad():
+            fresh.cells[0][0].W_h.mul_(cell.W_h_mask)
+        assert_close(values_of(rnn, x), values_of(fresh, x), 1e-10)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_torch_compile_around_a_network(backend):
+    if backend == "inductor" and os.system("c++ --version >/dev/null 2>&1"):
+        pytest.skip("torch.compile needs a C++ compiler")
+    rnn, head = network(layers=2, dtype=torch.float32), nn.Linear(4, 2)
+
+    def model(x, lengths):
+        return head(torch.relu(rnn(x * 2, lengths).outputs))
+
+    compiled = torch.compile(model, backend=backend)
+    for T in (3, 5):
+        x, lengths = sequence(T=T, dtype=torch.float32), torch.tensor([T, 1])
+        found = []
+        for call in (compiled, model):
+            leaf = x.clone().requires_grad_()
+            y = call(leaf, lengths)
+            gradients = torch.autograd.grad(y.square().sum(), [leaf, *rnn.parameters()])
+            found.append({"y": y, **{str(i): g for i, g in enumerate(gradients)}})
+        assert_close(found[0], found[1], 1e-5)
+
+
+def test_distributed_data_parallel(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        rnn, x = network("lstm", layers=2, bidirectional=True), sequence()
+        expected = torch.autograd.grad(rnn(x).outputs.sum(), list(rnn.parameters()))
+        parallel = nn.parallel.DistributedDataParallel(rnn)
+        for _ in range(2):
+            rnn.zero_grad()
+            parallel(x).outputs.sum().backward()
+        found = {str(i): p.grad for i, p in enumerate(rnn.parameters())}
+        assert_close(found, {str(i): g for i, g in enumerate(expected)}, 1e-10)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_other_places_and_kinds_of_tensors():
+    rnn = network().to("meta")
+    outputs, _, state = rnn(sequence().to("meta"))
+    assert outputs.shape == (2, 3, 4)
+    assert all(t.device.type == "meta" for t in tensors_of(state))
+
+    class Marked(torch.Tensor):
+        pass
+
+    rnn, x = network(), sequence()
+    assert_close(
+        {"y": rnn(x.as_subclass(Marked)).outputs.as_subclass(torch.Tensor)}, {"y": rnn(x).outputs}, 1e-10
+    )
