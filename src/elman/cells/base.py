@@ -19,6 +19,19 @@ from elman.recurrence.unroll import unroll
 from elman.tensors.checks import check_choice, check_flag, check_size
 from elman.tensors.products import affine
 
+_OWN = (
+    "W_x",
+    "W_h",
+    "b",
+    "Inputs",
+    "Products",
+    "input_size",
+    "hidden_size",
+    "bias",
+    "initialisation",
+    "training",
+)
+
 
 class _Finished(type(nn.Module)):  # type: ignore[misc]
     """Allocates the weights after the whole constructor has run: options shape the equations."""
@@ -70,7 +83,7 @@ class Cell(nn.Module, metaclass=_Finished):
         super().__init_subclass__()
         for kind in ("state", "gates", "vectors"):
             if kind in cls.__dict__:
-                taken = ("W_x", "W_h", "b", *dir(Cell)) if kind == "vectors" else ()
+                taken = (*_OWN, *dir(Cell)) if kind == "vectors" else ()
                 setattr(cls, kind, _check_names(f"{cls.__name__}.{kind}", cls.__dict__[kind], taken))
         if not cls.state:
             raise ArgumentError(

@@ -36,8 +36,10 @@ class Stream(tuple[Any, ...]):
 
     def advance(self, owner: Any, x: Tensor) -> tuple[Tensor, Stream] | None:
         """The next step, or None where the long way has to be taken."""
+        if type(x) is not Tensor or not self._ways:
+            return None
         mine: bool = self._owner() is owner and self._key == _key(owner, x)
-        if not (self._ways and mine and type(x) is Tensor):
+        if not mine:
             return None
         if observed() is not None or torch.is_autocast_enabled("cpu"):
             return None

@@ -119,7 +119,9 @@ class Symbol:
         """A number of numpy met a symbol; anything but plain arithmetic is refused."""
         if function.__name__ in _NUMPY and method == "__call__":
             return _P[_NUMPY[function.__name__]](*arguments)
-        raise EquationError(f"equations cannot use numpy's {function.__name__!r}; use torch's functions")
+        raise EquationError(
+            f"equations cannot use numpy's {function.__name__!r}; use torch's, or {FREE_FORM}"
+        )
 
     def _refuse_operator(self, *arguments: Any) -> Symbol:
         raise EquationError(f"equations cannot use '%', '//' or a change in place such as '+='; {FREE_FORM}")

@@ -58,8 +58,10 @@ def extraordinary(*tensors: Tensor | None) -> str | None:
     return None
 
 
-def observed() -> str | None:
-    """Why torch must see every operation just now, or None."""
+def observed(*tensors: Tensor | None) -> str | None:
+    """Why torch must see every operation just now (on these tensors), or None."""
+    if any(t is not None and torch._C._functorch.is_legacy_batchedtensor(t) for t in tensors):
+        return "a batch of gradients is taken at once"
     if torch.compiler.is_compiling():
         return "torch is exporting or compiling"
     if torch._C._functorch.peek_interpreter_stack() is not None:

@@ -113,7 +113,7 @@ class _Scan(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[4:]
         leaves = Leaves.of(ctx.kernel, tensors[: ctx.count])
-        if torch.is_grad_enabled() or observed() is not None:
+        if torch.is_grad_enabled() or observed(*gradients) is not None:
             again = torch.is_grad_enabled()
             with torch.enable_grad():
                 found = _differentiable(
