@@ -177,10 +177,8 @@ class Cell(nn.Module, metaclass=_Finished):
     @property
     def equations(self) -> Equations | None:
         """The equations as read from R; None for a free-form cell."""
-        if not self._pointwise:
-            return None
         found = self._traced.get(self.training)  # R may ask whether it is training
-        if found is None:
+        if found is None and self._pointwise:
             found = self._traced[self.training] = self._trace()
         return found
 

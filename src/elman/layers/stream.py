@@ -20,15 +20,11 @@ class Stream(tuple[Any, ...]):
     it, so that a following step without gradients need not check and choose again.
     """
 
-    _owner: weakref.ref[Any]
-    _key: tuple[Any, ...]
-    _ways: Sequence[Way]
+    _plan: Plan
 
     def __new__(cls, states: Iterable[Any], owner: Any, x: Tensor, ways: Sequence[Way | None]) -> Stream:
         stream = super().__new__(cls, states)
-        stream._owner = weakref.ref(owner)
-        stream._key = _key(owner, x)
-        stream._ways = () if None in ways else ways  # type: ignore[assignment]
+        stream._plan = Plan(owner, x, ways)
         return stream
 
     def __reduce__(self) -> Any:
@@ -36,26 +32,38 @@ class Stream(tuple[Any, ...]):
 
     def advance(self, owner: Any, x: Tensor) -> tuple[Tensor, Stream] | None:
         """The next step, or None where the long way has to be taken."""
-        if type(x) is not Tensor or not self._ways:
-            return None
-        mine: bool = self._owner() is owner and self._key == _key(owner, x)
-        if not mine:
-            return None
-        if observed() is not None or torch.is_autocast_enabled("cpu"):
+        plan = self._plan
+        if not plan.serves(owner, x):
             return None
         x = x.contiguous()
         states = []
-        for layer, way, state in zip(owner.cells._modules.values(), self._ways, self, strict=True):
-            same = layer._modules["0"] is way.cell and not way.cell.has_hooks
-            stepped = way.step(x, state) if same else None
+        for layer, way, state in zip(owner._modules["cells"]._modules.values(), plan.ways, self, strict=True):
+            stepped = way.step(x, state) if layer._modules["0"] is way.cell else None
             if stepped is None:
                 return None
             x, new = stepped
             states.append(new)
         after = tuple.__new__(Stream, states)
-        after._owner, after._key, after._ways = self._owner, self._key, self._ways
+        after._plan = plan
         return x, after
 
 
-def _key(owner: Any, x: Tensor) -> tuple[Any, ...]:
-    return owner.training, owner.backend, x.shape, x.dtype, x.device
+class Plan:
+    """For which network, in which mode, and for which input the short way was worked out."""
+
+    def __init__(self, owner: Any, x: Tensor, ways: Sequence[Way | None]) -> None:
+        self.ways: list[Way] = [way for way in ways if way is not None]
+        self._whole = bool(ways) and None not in ways
+        self._owner = weakref.ref(owner)
+        self._mode = owner.training, owner.backend
+        self._shape, self._dtype = x.shape, x.dtype
+
+    def serves(self, owner: Any, x: Any) -> bool:
+        made_by: Any = self._owner()
+        if not self._whole or type(x) is not Tensor or made_by is not owner:
+            return False
+        if x.dtype is not self._dtype or not x.is_cpu or x.shape != self._shape:
+            return False
+        if (owner.training, owner.backend) != self._mode:
+            return False
+        return observed() is None and not torch.is_autocast_enabled("cpu")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from elman.recurrence.contract import SILENCE, Noise, Walkable
-from elman.recurrence.cpu.kernel import Kernel
+from elman.recurrence.cpu.kernel import Kernel, Weights
 from elman.recurrence.cpu.scan import Leaves, Shape, scan
 from elman.recurrence.trace import add_zoneout
 from elman.tensors.rows import real_rows
@@ -80,8 +80,9 @@ class Stream:
         self.cell, self._equations = cell, cell.equations
         self._kernel = kernel_for(cell, dtype, noise)
         self._dtype, self._make, self._whole = dtype, cell.State._make, cell.reads_whole_state
-        self._sizes = self._count(cell.weights())
-        self.fits = -1 not in self._sizes
+        W_x, b, W_h, vectors = cell.weights()
+        self._sizes = [t.numel() for t in (W_x, b, W_h, *vectors) if t is not None]
+        self.fits = self._fit(cell.weights())
 
     @staticmethod
     def serves(cell: Walkable, x: Tensor, noise: Noise) -> bool:
@@ -91,16 +92,19 @@ class Stream:
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any] | None:
         """Output and new state for contiguous x (B, D) and state."""
         weights = self.cell.weights()
-        if self.cell.equations is not self._equations or self._count(weights) != self._sizes:
+        if self.cell.equations is not self._equations or self.cell.has_hooks or not self._fit(weights):
             return None
         new = self._make(self._kernel.stream(x, weights, state))
         return self.cell.O(new) if self._whole else new[0], new
 
-    def _count(self, weights: Any) -> list[int]:
-        """The sizes of all weights; -1 for one that the kernel cannot read."""
-        W_x, b, W_h, vectors = weights
-        return [
-            t.numel() if t.dtype is self._dtype and t.is_cpu and t.is_contiguous() else -1
-            for t in (W_x, b, W_h, *vectors)
-            if t is not None
-        ]
+    def _fit(self, weights: Weights) -> bool:
+        """Whether the kernel can read these weights, and they are as large as at the beginning."""
+        place, sizes, dtype = 0, self._sizes, self._dtype
+        for tensor in (weights[0], weights[1], weights[2], *weights[3]):
+            if tensor is not None:
+                if tensor.dtype is not dtype or not tensor.is_contiguous() or not tensor.is_cpu:
+                    return False
+                if place == len(sizes) or tensor.numel() != sizes[place]:
+                    return False
+                place += 1
+        return place == len(sizes)

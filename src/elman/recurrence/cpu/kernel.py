@@ -121,7 +121,8 @@ class Kernel:
         W_x, b, W_h, vectors = weights
         assert W_x is not None
         B, H = state[0].shape
-        final = [x.new_empty(B, H) for _ in state]
+        empty = x.new_empty
+        final = [empty(B, H) for _ in state]
         words, places = self._empty[:], self._places
         words[0] = B
         words[2] = H
