@@ -58,7 +58,7 @@ def layer_norm_lstm(p, x, s):
     h, c = s
     wide = (4 * H,)
     a = layer_norm(x @ p.W_x, wide, p.gain_x) + layer_norm(h @ p.W_h, wide, p.gain_h)
-    i, f, z, o = (a + p.b if p.bias else a).chunk(4, -1)
+    i, f, o, z = (a + p.b if p.bias else a).chunk(4, -1)
     c = sigmoid(f) * c + sigmoid(i) * tanh(z)
     return sigmoid(o) * tanh(layer_norm(c, (H,), p.gain_c, p.shift_c)), c
 

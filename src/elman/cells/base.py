@@ -65,12 +65,14 @@ class Cell(nn.Module, metaclass=_Finished):
 
     A free-form cell overrides ``step`` instead of R and may use any torch code; it runs on the plain
     loop. There ``product(h)`` gives the recurrent parts of all gates and ``product(v, "z")`` that of
-    one; a cell without gates gets the input itself as ``x``.
+    one; a cell without gates gets the input itself as ``x``, one with ``joined = True`` all parts of
+    the input in one tensor.
     """
 
     state: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
     vectors: tuple[str, ...] = ()
+    joined: bool = False  # a free-form step gets x as one tensor, the gates side by side
     State: ClassVar[Any]
 
     W_x: Tensor | None  # (D, inputs · H)
@@ -231,6 +233,12 @@ class Cell(nn.Module, metaclass=_Finished):
             view.__dict__[name] = value
         return view
 
+    def at_hand(self) -> Cell:
+        """The same cell, its own parameters and modules as plain attributes, which are quick to read."""
+        view = self.with_vectors(self.vector_values())
+        view.__dict__.update({**self._parameters, **self._modules})
+        return view
+
     def extra_repr(self) -> str:
         free = "" if self._pointwise else ", free-form: plain loop"
         return f"{self.input_size}, {self.hidden_size}{'' if self.bias else ', bias=False'}{free}"
@@ -267,7 +275,7 @@ class Cell(nn.Module, metaclass=_Finished):
             self._output_size = self.O(start).shape[-1]
 
     def _name_blocks(self) -> None:
-        self.Inputs = _named("x", self._inputs) if self.gates else None
+        self.Inputs = _named("x", self._inputs) if self.gates and not self.joined else None
         self.Products = _named("h", self._products)
 
     def _trace(self) -> Equations:
@@ -294,6 +302,8 @@ class Cell(nn.Module, metaclass=_Finished):
         """Run a free-form step once on zeros, to see which recurrent products it asks for."""
         product = _Rehearsal(self.gates, torch.zeros(1, self.hidden_size))
         x: Any = product(None) if self.gates else torch.zeros(1, self.input_size)
+        if self.joined:
+            x = torch.cat(x, -1)
         product.asked.clear()
         with torch.no_grad():
             new = self.step(x, self.initial_state(1, torch.zeros(())), product)

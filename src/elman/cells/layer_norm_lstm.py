@@ -15,7 +15,7 @@ from elman.tensors.products import affine
 class LayerNormLSTM(Cell):
     """Layer-normalised LSTM (Ba et al. 2016); LN normalises all gates together.
 
-        (i, f, z, o) = LN(x W^x) + LN(h W^h) + b
+        (i, f, o, z) = LN(x W^x) + LN(h W^h) + b
         c' = σ(f) ⊙ c + σ(i) ⊙ tanh(z)      h' = σ(o) ⊙ tanh(LN(c'))
 
     A norm looks at all units at once, so this is a free-form cell on the plain loop. The input side
@@ -23,7 +23,8 @@ class LayerNormLSTM(Cell):
     """
 
     state = ("h", "c")
-    gates = ("i", "f", "z", "o")
+    gates = ("i", "f", "o", "z")
+    joined = True
 
     def __init__(
         self,
@@ -56,8 +57,9 @@ class LayerNormLSTM(Cell):
         return normal.view(*x.shape[:-1], -1)
 
     def step(self, x: Any, s: Any, product: Product) -> Any:
-        rows = layer_norm(product.joined(s.h), self.gain_h.shape, self.gain_h, None, self.epsilon)
-        i, f, z, o = (a + b for a, b in zip(x, rows.chunk(4, -1), strict=True))
-        c = sigmoid(f) * s.c + sigmoid(i) * tanh(z)
-        normal = layer_norm(c, self.gain_c.shape, self.gain_c, self.shift_c, self.epsilon)
-        return self.State(h=sigmoid(o) * tanh(normal), c=c)
+        H = self.hidden_size
+        rows = x + layer_norm(product.joined(s.h), (4 * H,), self.gain_h, None, self.epsilon)
+        i, f, o = sigmoid(rows[:, : 3 * H]).chunk(3, -1)
+        c = torch.addcmul(f * s.c, i, tanh(rows[:, 3 * H :]))
+        normal = layer_norm(c, (H,), self.gain_c, self.shift_c, self.epsilon)
+        return self.State(h=o * tanh(normal), c=c)

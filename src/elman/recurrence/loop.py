@@ -44,10 +44,15 @@ def walk_parts(
     T = parts.shape[1]
     product = RecurrentProduct(cell, weight, noise)
     steps = _steps(cell, parts)
+    step = cell.at_hand().step
+    conforms: bool | None = None  # what the first step returns, all return
     masks = length_mask(lengths, T).unbind(1) if lengths is not None else None
     history: list[Any] = [None] * T
     for t in reversed(range(T)) if reverse else range(T):
-        new = _conform(cell.step(steps[t], state, product), state)
+        new = step(steps[t], state, product)
+        if not conforms:
+            fitted = _conform(new, state)
+            conforms, new = fitted is new, fitted
         if noise.zoneout:
             new = _zone_out(new, state, noise, t)
         if masks is not None:

@@ -118,7 +118,7 @@ class Symbol:
     def __array_ufunc__(self, function: Any, method: str, *arguments: Any, **rest: Any) -> Symbol:
         """A number of numpy met a symbol; anything but plain arithmetic is refused."""
         if function.__name__ in _NUMPY and method == "__call__":
-            return _P[_NUMPY[function.__name__]](*arguments)
+            return _PLAIN[_NUMPY[function.__name__]](*arguments)
         raise EquationError(
             f"equations cannot use numpy's {function.__name__!r}; use torch's, or {FREE_FORM}"
         )
@@ -131,28 +131,28 @@ class Symbol:
     __len__ = __int__ = __index__ = __iter__
 
     def __add__(self, other: Any) -> Symbol:
-        return _P["add"](self, other)
+        return _PLAIN["add"](self, other)
 
     def __radd__(self, other: Any) -> Symbol:
-        return _P["add"](other, self)
+        return _PLAIN["add"](other, self)
 
     def __sub__(self, other: Any) -> Symbol:
-        return _P["sub"](self, other)
+        return _PLAIN["sub"](self, other)
 
     def __rsub__(self, other: Any) -> Symbol:
-        return _P["sub"](other, self)
+        return _PLAIN["sub"](other, self)
 
     def __mul__(self, other: Any) -> Symbol:
-        return _P["mul"](self, other)
+        return _PLAIN["mul"](self, other)
 
     def __rmul__(self, other: Any) -> Symbol:
-        return _P["mul"](other, self)
+        return _PLAIN["mul"](other, self)
 
     def __truediv__(self, other: Any) -> Symbol:
-        return _P["div"](self, other)
+        return _PLAIN["div"](self, other)
 
     def __rtruediv__(self, other: Any) -> Symbol:
-        return _P["div"](other, self)
+        return _PLAIN["div"](other, self)
 
     def __pow__(self, other: Any) -> Symbol:
         return _pow(self, other)
@@ -161,37 +161,37 @@ class Symbol:
         return _pow(other, self)
 
     def __neg__(self) -> Symbol:
-        return _P["neg"](self)
+        return _PLAIN["neg"](self)
 
     def __abs__(self) -> Symbol:
-        return _P["abs"](self)
+        return _PLAIN["abs"](self)
 
     def __invert__(self) -> Symbol:
-        return _P["not"](self)
+        return _PLAIN["not"](self)
 
     def __and__(self, other: Any) -> Symbol:
-        return _P["and"](self, other)
+        return _PLAIN["and"](self, other)
 
     def __or__(self, other: Any) -> Symbol:
-        return _P["or"](self, other)
+        return _PLAIN["or"](self, other)
 
     def __lt__(self, other: Any) -> Symbol:
-        return _P["lt"](self, other)
+        return _PLAIN["lt"](self, other)
 
     def __le__(self, other: Any) -> Symbol:
-        return _P["le"](self, other)
+        return _PLAIN["le"](self, other)
 
     def __gt__(self, other: Any) -> Symbol:
-        return _P["gt"](self, other)
+        return _PLAIN["gt"](self, other)
 
     def __ge__(self, other: Any) -> Symbol:
-        return _P["ge"](self, other)
+        return _PLAIN["ge"](self, other)
 
     def __eq__(self, other: object) -> Symbol:  # type: ignore[override]
-        return _P["eq"](self, other)
+        return _PLAIN["eq"](self, other)
 
     def __ne__(self, other: object) -> Symbol:  # type: ignore[override]
-        return _P["ne"](self, other)
+        return _PLAIN["ne"](self, other)
 
     def __matmul__(self, other: Any) -> Symbol:
         raise EquationError(
@@ -253,47 +253,11 @@ def _plain(op: str, arity: int) -> Callable[..., Symbol]:
     return function
 
 
-_ONE = (
-    "neg",
-    "sigmoid",
-    "tanh",
-    "relu",
-    "exp",
-    "log",
-    "sqrt",
-    "abs",
-    "sign",
-    "erf",
-    "sin",
-    "cos",
-    "not",
-)
-_TWO = (
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "maximum",
-    "minimum",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "eq",
-    "ne",
-    "and",
-    "or",
-)
-_P: dict[str, Callable[..., Symbol]] = {op: _plain(op, 1) for op in _ONE} | {op: _plain(op, 2) for op in _TWO}
-_P["select"] = _plain("where", 3)
-_NUMPY = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div"} | {
-    "less": "lt",
-    "less_equal": "le",
-    "greater": "gt",
-    "greater_equal": "ge",
-    "equal": "eq",
-    "not_equal": "ne",
-}
+# Every row of the table as a function; how many arguments it takes is seen in its C.
+_PLAIN = {op: _plain(op, row.c.count("{")) for op, row in OPERATIONS.items()}
+_NUMPY = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div"}
+_NUMPY |= {"less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge"}
+_NUMPY |= {"equal": "eq", "not_equal": "ne"}
 
 
 def _pow(a: Any, b: Any) -> Symbol:
@@ -318,7 +282,7 @@ def _where(condition: Any, a: Any, b: Any) -> Symbol:
         raise EquationError(
             "torch.where needs a comparison as its condition, as in torch.where(x.i > 0, a, b)"
         )
-    return _P["select"](condition, a, b)
+    return _PLAIN["where"](condition, a, b)
 
 
 def _clamp(a: Symbol, min: Any = None, max: Any = None) -> Symbol:
@@ -345,15 +309,15 @@ def _gelu(a: Symbol, approximate: str = "none") -> Symbol:
 
 
 def _sum(a: Any, b: Any, *, alpha: float = 1.0) -> Symbol:
-    return _P["add"](a, b if alpha == 1 else b * alpha)
+    return _PLAIN["add"](a, b if alpha == 1 else b * alpha)
 
 
 def _difference(a: Any, b: Any, *, alpha: float = 1.0) -> Symbol:
-    return _P["sub"](a, b if alpha == 1 else b * alpha)
+    return _PLAIN["sub"](a, b if alpha == 1 else b * alpha)
 
 
 _METHODS: dict[str, Callable[..., Symbol]] = {
-    **{op: _P[op] for op in (*_ONE[:-1], *_TWO[2:12])},
+    **{op: function for op, function in _PLAIN.items() if op not in ("where", "and", "or", "not")},
     "add": _sum,
     "sub": _difference,
     "pow": _pow,
@@ -368,9 +332,9 @@ _METHODS: dict[str, Callable[..., Symbol]] = {
     "silu": lambda a, inplace=False: a * a.sigmoid(),
     "zeros_like": lambda a: a.graph.constant(0.0),
     "ones_like": lambda a: a.graph.constant(1.0),
-    "logical_and": _P["and"],
-    "logical_or": _P["or"],
-    "logical_not": _P["not"],
+    "logical_and": _PLAIN["and"],
+    "logical_or": _PLAIN["or"],
+    "logical_not": _PLAIN["not"],
 }
 
 _FUNCTIONS: dict[Callable[..., Any], Callable[..., Symbol]] = {
@@ -380,10 +344,10 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Symbol]] = {
     if hasattr(home, name)
 } | {
     torch.where: _where,
-    torch.special.expit: _P["sigmoid"],
+    torch.special.expit: _PLAIN["sigmoid"],
     torch.subtract: _difference,
-    torch.multiply: _P["mul"],
-    torch.divide: _P["div"],
-    torch.true_divide: _P["div"],
-    F.relu: lambda a, inplace=False: _P["relu"](a),
+    torch.multiply: _PLAIN["mul"],
+    torch.divide: _PLAIN["div"],
+    torch.true_divide: _PLAIN["div"],
+    F.relu: lambda a, inplace=False: _PLAIN["relu"](a),
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, addcmul, addmm, lerp, sigmoid, stack, tanh
 from torch.nn.functional import layer_norm, softsign
 
@@ -88,25 +87,19 @@ def mgu_loop(cell: Any, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, .
 
 
 def layer_norm_lstm_loop(cell: Any, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The logistic gates are put side by side, so that one call computes them."""
+    """The logistic gates lie side by side, so that one call computes them."""
     h, c = state
     H, width, epsilon = cell.hidden_size, (4 * cell.hidden_size,), cell.epsilon
-    W_h, gain_h = _logistic_first(cell.W_h, H), _logistic_first(cell.gain_h, H)
+    W_h, gain_h = cell.W_h, cell.gain_h
     rows = layer_norm(project(x, cell.W_x, None), width, cell.gain_x, cell.b, epsilon)
     hs = []
-    for x_t in _logistic_first(rows, H).unbind():
+    for x_t in rows.unbind():
         logistic, z = (x_t + layer_norm(h @ W_h, width, gain_h, None, epsilon)).split((3 * H, H), -1)
         i, f, o = sigmoid(logistic).chunk(3, -1)
         c = addcmul(f * c, i, tanh(z))
         h = o * tanh(layer_norm(c, (H,), cell.gain_c, cell.shift_c, epsilon))
         hs.append(h)
     return stack(hs, 1), h, c
-
-
-def _logistic_first(blocks: Tensor, H: int) -> Tensor:
-    """i f z o → i f o z"""
-    i, f, z, o = blocks.split(H, -1)
-    return torch.cat((i, f, o, z), -1)
 
 
 LOOPS: dict[type[Cell], Loop] = {SRU: sru_loop, OriginalMGU: mgu_loop, LayerNormLSTM: layer_norm_lstm_loop}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from elman.recurrence.cpu.scan import Leaves, Shape, scan
 from elman.recurrence.trace import add_zoneout
 from elman.tensors.rows import real_rows
 
+_making = threading.Lock()
+
 FEW_ROWS = 4  # up to here a streaming step reads the weights itself; beyond, torch's product is better
 
 
@@ -22,11 +25,12 @@ def kernel_for(cell: Walkable, dtype: torch.dtype, noise: Noise = SILENCE) -> Ke
     assert equations is not None
     rates = {n: z if isinstance(z, float) else None for n, z in noise.zoneout.items()}
     key = (dtype, *rates.items()) if rates else dtype
-    kernel: Kernel | None = equations.compiled.get(key)
-    if kernel is None:
-        fixed = {name: rate for name, rate in rates.items() if rate is not None}
-        kernel = Kernel(add_zoneout(equations, rates), dtype, fixed)
-        equations.compiled[key] = kernel
+    if key not in equations.compiled:
+        with _making:  # making one extends the graph, which threads must not do at once
+            if key not in equations.compiled:
+                fixed = {name: rate for name, rate in rates.items() if rate is not None}
+                equations.compiled[key] = Kernel(add_zoneout(equations, rates), dtype, fixed)
+    kernel: Kernel = equations.compiled[key]
     return kernel
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from elman.tensors.rows import pick, spread
 from elman.tensors.tracing import observed, own_precision
 
 SMALL = 1 << 17  # multiplications below which a second thread costs more than it gives
+BULK = 1 << 22  # numbers of input parts that inference holds at a time: more would only be paged in and out
 SPLIT = 1 << 16  # weights from which on two threads may share them and meet at every step
 
 
@@ -87,7 +88,7 @@ def scan(kernel: Kernel, cell: Walkable, leaves: Leaves, shape: Shape, whole: bo
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in flat):
         results: tuple[Tensor, ...] = _Scan.apply(kernel, cell, shape, whole, *flat)  # type: ignore[no-untyped-call]
     else:
-        results = _forward(kernel, leaves, shape, whole, training=False)[0]
+        results = _infer(kernel, leaves, shape, whole)
     fields = len(leaves.initial)
     return results[:-fields], cell.State(*results[-fields:])
 
@@ -123,6 +124,27 @@ class _Scan(torch.autograd.Function):
             with own_precision(leaves.x):
                 found = _backward(ctx.kernel, leaves, ctx.shape, tensors[ctx.count :], gradients, wanted)
         return None, None, None, None, *found
+
+
+def _infer(kernel: Kernel, leaves: Leaves, shape: Shape, whole: bool) -> tuple[Tensor, ...]:
+    """Without gradients a large batch goes through in groups of rows, since its input parts are not kept."""
+    B, T = shape.B, shape.T
+    rows = max(16, BULK // max(1, T * len(kernel.equations.inputs) * shape.H))
+    if shape.lengths is not None or rows >= B:
+        return _forward(kernel, leaves, shape, whole, training=False)[0]
+    groups = []
+    for first in range(0, B, rows):
+        last = min(first + rows, B)
+        steps = slice(first * T, last * T)
+        part = replace(
+            leaves,
+            x=leaves.x[steps],
+            mask=None if leaves.mask is None else leaves.mask[first:last],
+            noise=tuple(n[steps] for n in leaves.noise),
+            initial=tuple(s[first:last] for s in leaves.initial),
+        )
+        groups.append(_forward(kernel, part, replace(shape, B=last - first), whole, training=False)[0])
+    return tuple(torch.cat(parts) for parts in zip(*groups, strict=True))
 
 
 def _forward(
