@@ -36,6 +36,7 @@ def emit(equations: Equations, gradients: Gradients) -> str:
         "SAVED": len(gradients.saved),
         "SHARED": int(shares_gradient(equations, gradients)),
         "READS_PARTS": int(gradients.reads_parts),
+        "OVERLAID": overlaid(equations, gradients),
     }
     leaves = {
         "x": equations.inputs,
@@ -116,6 +117,11 @@ def _product(name: str, columns: int) -> list[str]:
 def shares_gradient(equations: Equations, gradients: Gradients) -> bool:
     """Whether x.i and h.i have the same gradient in every gate (they only occur as a sum)."""
     return equations.inputs == equations.products and gradients.inputs == gradients.products
+
+
+def overlaid(equations: Equations, gradients: Gradients) -> int:
+    """How many saved values may take the place of input parts, which nobody reads again."""
+    return 0 if gradients.reads_parts else min(len(equations.inputs), len(gradients.saved))
 
 
 def _body(

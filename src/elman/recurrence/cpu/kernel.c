@@ -20,7 +20,7 @@ typedef struct {
   // rows by position (NULL: every row has `steps` steps)
   const long *row, *offset, *length;
   // forward
-  const REAL *x;                        // (N, INPUTS, H), bias included
+  REAL *x;                              // (N, INPUTS, H), bias included; training writes OVERLAID saved values over it
   const REAL *given;                    // (N, PRODUCTS, H): products made elsewhere, or NULL
   const REAL *weight;                   // (H, PRODUCTS, H)
   const REAL *mask;                     // (B, H) or NULL: dropout of what the weights multiply
@@ -29,7 +29,8 @@ typedef struct {
   const REAL *initial[STATES];          // (B, H)
   REAL *final[STATES];                  // (B, H)
   REAL *sequence[STATES];               // (N, H) or NULL
-  REAL *saved;                          // (N, SAVED, H) or NULL
+  REAL *saved;                          // (N, SAVED - OVERLAID, H): the other saved values
+  long training;                        // values are saved
   // backward
   const REAL *d_sequence[STATES];       // or NULL
   const REAL *d_final[STATES];          // or NULL
@@ -147,6 +148,11 @@ static void meet(Task *k, long team) {
 }
 
 // ---- one row, one vector of units, one step ----
+// A saved value that takes the place of an input part costs no memory of its own.
+INLINE REAL *saved_place(const Task *k, long at, int i) {
+  return i < OVERLAID ? k->x + (at * INPUTS + i) * k->units
+                      : k->saved + (at * (SAVED - OVERLAID) + i - OVERLAID) * k->units;
+}
 INLINE void gather(V *out, const REAL *base, int count, long H, long n) {
   for (int i = 0; i < count; i++) out[i] = load(base + i * H, n);
 }
@@ -165,8 +171,8 @@ INLINE void forward_block(const Task *k, long p, long t, long u, const V *produc
     *(V *)(k->states + (f * k->rows + p) * wide + u) = y[f];
     if (k->sequence[f]) store(k->sequence[f] + at * H + u, y[f], n);
   }
-  if (k->saved)
-    for (int i = 0; i < SAVED; i++) store(k->saved + (at * SAVED + i) * H + u, saved[i], n);
+  if (k->training)
+    for (int i = 0; i < SAVED; i++) store(saved_place(k, at, i) + u, saved[i], n);
   if (product) {
     V next = k->mask ? y[0] * load(k->mask + row_of(k, p) * H + u, n) : y[0];
     *(V *)(k->operands + (((t + 1) & 1) * k->rows + p) * wide + u) = next;
@@ -182,7 +188,7 @@ INLINE void backward_block(const Task *k, long p, long t, long u, const V *produ
   if (READS_PARTS) gather(x, k->x + at * INPUTS * H + u, INPUTS, H, n);
   for (int i = 0; i < VECTORS; i++) v[i] = load(k->vector[i] + u, n);
   for (int i = 0; i < NOISE; i++) noise[i] = load(k->noise[i] + at * H + u, n);
-  gather(saved, k->saved + at * SAVED * H + u, SAVED, H, n);
+  for (int i = 0; i < SAVED; i++) saved[i] = load(saved_place(k, at, i) + u, n);
   for (int f = 0; f < STATES; f++) {
     s[f] = load((t ? k->sequence[f] : k->initial[f]) + before * H + u, n);
     y[f] = load(k->sequence[f] + at * H + u, n);

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from elman.recurrence.cpu.compile import library
-from elman.recurrence.cpu.emit import emit, shares_gradient
+from elman.recurrence.cpu.emit import emit, overlaid, shares_gradient
 from elman.recurrence.trace import Equations, derive
 
 # The fields of ``Task`` in kernel.c, in its order; all are eight bytes wide.
 TASK = (
     *("rows", "steps", "units", "features", "operand_stride", "reverse", "threads", "split"),
     *("row", "offset", "length"),
-    *("x", "given", "weight", "mask", "vector", "noise", "initial", "final", "sequence", "saved"),
+    *("x", "given", "weight", "mask", "vector", "noise", "initial", "final", "sequence", "saved", "training"),
     *("d_sequence", "d_final", "d_x", "d_product", "d_initial", "d_vector", "operand"),
     *("input", "input_weight", "bias"),
     *("packed", "states", "operands", "arrived", "phase"),
@@ -66,9 +66,9 @@ class Kernel:
         self.equations = equations
         self.rates = rates
         self.dtype = dtype
-        self.saved = len(gradients.saved)
+        self.overlaid = overlaid(equations, gradients)
+        self.saved = len(gradients.saved) - self.overlaid
         self.shared = shares_gradient(equations, gradients)
-        self.reads_parts = gradients.reads_parts
         self.source = "\n".join(
             [
                 f"#define DOUBLE {int(dtype == torch.float64)}",

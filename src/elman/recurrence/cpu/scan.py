@@ -155,7 +155,10 @@ def _forward(
     fields = len(leaves.initial)
     shown = fields if whole else 1
     kept = fields if training else shown
-    parts = leaves.x if leaves.W_x is None else multiply(leaves.x, leaves.W_x, leaves.b)
+    if leaves.W_x is not None:
+        parts = multiply(leaves.x, leaves.W_x, leaves.b)
+    else:
+        parts = leaves.x.clone() if training and kernel.overlaid else leaves.x
     sequences = [like.new_empty(N, H) for _ in range(kept)]
     final = [like.new_empty(shape.B, H) for _ in range(fields)]
     saved = like.new_empty(N, kernel.saved * H) if training else None
@@ -169,8 +172,9 @@ def _forward(
         final=final,
         sequence=sequences,
         saved=saved,
+        training=int(training),
     )
-    return (*sequences[:shown], *final), (parts if kernel.reads_parts else None, saved, *sequences)
+    return (*sequences[:shown], *final), (parts, saved, *sequences)
 
 
 def _backward(
