@@ -333,47 +333,60 @@ static void backward_work(Task *k, long thread, long team) {
 }
 
 // ---- one streaming step for few rows: weights are read once, where they lie ----
-INLINE void stream_product(const int gates, const REAL *a, long count, const REAL *weights, long H, long u, long n, V *sum) {
-  enum { BLOCKS = 4 };
-  if (n >= BLOCKS * LANES) {
-    for (long i = 0; i < count; i++)
+// Two gates at a time, for BLOCKS vectors of units from u on: sums stay in registers, and reads are as
+// long as the layout allows.
+INLINE void stream_gates(const int GATES, const int BLOCKS, const REAL *a, long count, const REAL *w, long row_stride,
+                         long H, long n, V *out) {
+  V sum[2 * 8];
 #pragma GCC unroll 16
-      for (int g = 0; g < gates; g++) {
-        V value = all(a[i]);
-#pragma GCC unroll 4
-        for (int j = 0; j < BLOCKS; j++)
-          sum[g * BLOCKS + j] += value * *(const VU *)(weights + (i * gates + g) * H + u + j * LANES);
-      }
-  } else {
-    for (long i = 0; i < count; i++)
-      for (int g = 0; g < gates; g++)
-        for (int j = 0; j * LANES < n; j++)
-          sum[g * BLOCKS + j] += a[i] * load(weights + (i * gates + g) * H + u + j * LANES, n - j * LANES);
+  for (int c = 0; c < GATES * BLOCKS; c++) sum[c] = all(0);
+  for (long i = 0; i < count; i++, w += row_stride) {
+    V value = all(a[i]);
+#pragma GCC unroll 2
+    for (int g = 0; g < GATES; g++)
+#pragma GCC unroll 8
+      for (int j = 0; j < BLOCKS; j++)
+        sum[g * BLOCKS + j] += value * (BLOCKS > 1 ? (V) * (const VU *)(w + g * H + j * LANES) : load(w + g * H, n));
+  }
+#pragma GCC unroll 16
+  for (int c = 0; c < GATES * BLOCKS; c++) out[c] = sum[c];
+}
+
+INLINE void stream_product(const int gates, const int BLOCKS, const REAL *a, long count, const REAL *weights, long H,
+                           long u, V *out) {
+  const REAL *w = weights + u;
+  int g = 0;
+  for (; g + 1 < gates; g += 2) stream_gates(2, BLOCKS, a, count, w + g * H, gates * H, H, H - u, out + g * BLOCKS);
+  if (g < gates) stream_gates(1, BLOCKS, a, count, w + g * H, gates * H, H, H - u, out + g * BLOCKS);
+}
+
+INLINE void stream_units(const Task *k, const int BLOCKS, long row, long u) {
+  const long H = k->units;
+  V x[(INPUTS + 1) * 8], h[(PRODUCTS + 1) * 8];
+  stream_product(INPUTS, BLOCKS, k->input + row * k->features, k->features, k->input_weight, H, u, x);
+  if (PRODUCTS) stream_product(PRODUCTS, BLOCKS, k->initial[0] + row * H, H, k->weight, H, u, h);
+  for (int j = 0; j < BLOCKS; j++, u += LANES) {
+    long n = H - u;
+    V xj[INPUTS + 1], hj[PRODUCTS + 1], s[STATES], v[VECTORS + 1], y[STATES], saved[SAVED + 1];
+    for (int i = 0; i < INPUTS; i++) xj[i] = x[i * BLOCKS + j] + (k->bias ? load(k->bias + i * H + u, n) : all(0));
+    for (int i = 0; i < PRODUCTS; i++) hj[i] = h[i * BLOCKS + j];
+    for (int i = 0; i < VECTORS; i++) v[i] = load(k->vector[i] + u, n);
+    for (int f = 0; f < STATES; f++) s[f] = load(k->initial[f] + row * H + u, n);
+    forward_step(xj, hj, s, v, v, y, saved);
+    for (int f = 0; f < STATES; f++) store(k->final[f] + row * H + u, y[f], n);
   }
 }
 
 static void stream_work(Task *k, long thread, long team) {
-  enum { BLOCKS = 4 };
-  const long H = k->units, all_panels = panels(k, BLOCKS);
-  for (long panel = share(all_panels, team, thread); panel < share(all_panels, team, thread + 1); panel++)
-    for (long row = 0; row < k->rows; row++) {
-      long u = panel * BLOCKS * LANES;
-      V x[(INPUTS + 1) * BLOCKS], h[(PRODUCTS + 1) * BLOCKS];
-      for (int i = 0; i < INPUTS * BLOCKS; i++) x[i] = all(0);
-      for (int i = 0; i < PRODUCTS * BLOCKS; i++) h[i] = all(0);
-      stream_product(INPUTS, k->input + row * k->features, k->features, k->input_weight, H, u, H - u, x);
-      if (PRODUCTS) stream_product(PRODUCTS, k->initial[0] + row * H, H, k->weight, H, u, H - u, h);
-      for (int j = 0; j < BLOCKS && u < H; j++, u += LANES) {
-        long n = H - u;
-        V xj[INPUTS + 1], hj[PRODUCTS + 1], s[STATES], v[VECTORS + 1], y[STATES], saved[SAVED + 1];
-        for (int i = 0; i < INPUTS; i++)
-          xj[i] = x[i * BLOCKS + j] + (k->bias ? load(k->bias + i * H + u, n) : all(0));
-        for (int i = 0; i < PRODUCTS; i++) hj[i] = h[i * BLOCKS + j];
-        for (int i = 0; i < VECTORS; i++) v[i] = load(k->vector[i] + u, n);
-        for (int f = 0; f < STATES; f++) s[f] = load(k->initial[f] + row * H + u, n);
-        forward_step(xj, hj, s, v, v, y, saved);
-        for (int f = 0; f < STATES; f++) store(k->final[f] + row * H + u, y[f], n);
-      }
+  const long H = k->units, chunk = 8 * LANES, chunks = round_up(H, chunk) / chunk;
+  const long end = least(H, share(chunks, team, thread + 1) * chunk);
+  for (long row = 0; row < k->rows; row++)
+    for (long u = share(chunks, team, thread) * chunk; u < end;) {
+      long whole = (H - u) / LANES;
+      if (whole >= 8) stream_units(k, 8, row, u), u += 8 * LANES;
+      else if (whole >= 4) stream_units(k, 4, row, u), u += 4 * LANES;
+      else if (whole >= 2) stream_units(k, 2, row, u), u += 2 * LANES;
+      else stream_units(k, 1, row, u), u += LANES;
     }
 }
 
