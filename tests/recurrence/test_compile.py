@@ -168,4 +168,54 @@ except BackendError as error:
     print(error)
 """
     message = python(code, ELMAN_CACHE=str(cache), CC="false")
-    assert "E301: the C compiler failed: false" in message
+    assert "E301: backend 'cpu' cannot serve: the C compiler failed on " in message
+    assert ": false -O3" in message
+
+
+@needs_compiler
+def test_another_processor_has_its_own_library(library):
+    other = "import elman.recurrence.cpu.compile as c; c.processor = lambda: 'another'\n" + FORCED
+    python(other, ELMAN_CACHE=str(library.parent))
+    assert len(list(library.parent.iterdir())) == 2
+
+
+@pytest.mark.skipif(shutil.which("false") is None, reason="no program that always fails")
+def test_a_compiler_that_fails_leaves_the_loop_and_one_notice(cache):
+    assert python(RUN, ELMAN_CACHE=str(cache), CC="false").split() == ["BackendNotice"]
+    with pytest.raises(subprocess.CalledProcessError):
+        python(FORCED, ELMAN_CACHE=str(cache), CC="false")
+
+
+INSTRUCTIONS = ["", "-mno-avx512f", "-mno-avx512f -mno-avx -mno-fma"]
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="flags of x86-64")
+@pytest.mark.parametrize("flags", INSTRUCTIONS, ids=["native", "avx2", "sse"])
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_compilers_and_instruction_sets(cache, compiler, flags):
+    """Odd sizes, padding and the dearer functions, forward and backward, in both types of number."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler} on this machine")
+    code = """
+import torch
+from torch.nn import functional as F
+from elman import RNN, Cell
+
+class Some(Cell):
+    state, gates, vectors = ("h", "c"), ("i", "z"), ("p",)
+    def R(self, x, h, s):
+        i = torch.sigmoid(x.i + h.i + self.p * s.c)
+        c = torch.clamp(s.c, -2.0, 2.0) * (1 - i) + i * torch.tanh(x.z + h.z)
+        return self.State(h=F.softplus(c) * torch.exp(-c.abs()), c=torch.where(c > 3, s.c, c))
+
+for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
+    rnn = RNN(Some, 5, 37, layers=2, bidirectional=True).to(dtype)
+    x, lengths = torch.randn(13, 9, 5, dtype=dtype), torch.randint(1, 10, (13,))
+    found = []
+    for rnn.backend in ("cpu", "loop"):
+        outputs = rnn(x, lengths).outputs
+        found.append((outputs, *torch.autograd.grad(outputs.sin().sum(), list(rnn.parameters()))))
+    for a, b in zip(*found):
+        assert (a - b).norm() <= tolerance * (b.norm() + 1)
+"""
+    python(code, ELMAN_CACHE=str(cache), CC=compiler, ELMAN_CFLAGS=flags)

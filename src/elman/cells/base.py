@@ -235,8 +235,8 @@ class Cell(nn.Module, metaclass=_Finished):
 
     def at_hand(self) -> Cell:
         """The same cell, its own parameters and modules as plain attributes, which are quick to read."""
-        view = self.with_vectors(self.vector_values())
-        view.__dict__.update({**self._parameters, **self._modules})
+        view = object.__new__(type(self))
+        view.__dict__.update({**self._parameters, **self._modules, **self.__dict__})
         return view
 
     def extra_repr(self) -> str:

@@ -40,7 +40,16 @@ class Bridge(nn.Module):
             if not isinstance(network, RNN):
                 raise ArgumentError(f"{name} is {network!r}; it must be an RNN")
         self.policy = check_choice("policy", policy, POLICIES)
-        self.source_states, self.source_shapes = source.cell_class.state, source.state_shapes
+        for name, network in (("source", source), ("target", target)):
+            widths = [(width,) for width in network.hidden_sizes]
+            if any(
+                set(shapes) != {width} for shapes, width in zip(network.state_shapes, widths, strict=True)
+            ):
+                raise ArgumentError(
+                    f"{name} has states that are not (B, H), {network.state_shapes}; no bridge fits"
+                )
+        self.source_class, self.source_shapes = source.cell_class, source.state_shapes
+        self.source_states = source.cell_class.state
         self.source_directions, self.target_directions = source.directions, target.directions
         self.target_states, self.widths = target.cell_class.State, target.hidden_sizes
         self.sources = [max(0, source.layers - target.layers + depth) for depth in range(target.layers)]
@@ -78,7 +87,7 @@ class Bridge(nn.Module):
                 fits and isinstance(directions, (tuple, list)) and len(directions) == self.source_directions
             )
             fits = fits and all(_has_shapes(one, shapes) for one in directions)
-            layers.append(directions)
+            layers.append([self.source_class.State(*one) for one in directions] if fits else None)
         if not fits:
             raise ShapeError(
                 f"state is not one of the source, which has {len(self.source_shapes)} layers of "

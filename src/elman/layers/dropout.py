@@ -63,8 +63,8 @@ class Regularisers:
         if not training:
             return Noise(zoneout=zoneout)
         for name, rate in zoneout.items():
-            shape = (B, T, cell.hidden_size)
-            zoneout[name] = torch.rand(shape, device=like.device) < rate
+            shape = cell.state_shapes[cell.state.index(name)]
+            zoneout[name] = torch.rand(B, T, *shape, device=like.device) < rate
         weight = None
         if self.weight_drop and cell.W_h is not None:
             weight = F.dropout(cell.W_h, self.weight_drop)

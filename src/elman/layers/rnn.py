@@ -292,7 +292,7 @@ def make_cell(
 
 
 def _widths(hidden_size: int | Sequence[int], layers: int | None) -> tuple[int, ...]:
-    if isinstance(hidden_size, int):
+    if hasattr(hidden_size, "__index__"):
         return (check_size("hidden_size", hidden_size),) * check_size(
             "layers", 1 if layers is None else layers
         )

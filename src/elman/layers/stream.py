@@ -56,6 +56,7 @@ class Plan:
         self._whole = bool(ways) and None not in ways
         self._owner = weakref.ref(owner)
         self._mode = owner.training, owner.backend
+        self._regularisers = owner.regularisers
         self._shape, self._dtype = x.shape, x.dtype
 
     def serves(self, owner: Any, x: Any) -> bool:
@@ -64,6 +65,6 @@ class Plan:
             return False
         if x.dtype is not self._dtype or not x.is_cpu or x.shape != self._shape:
             return False
-        if (owner.training, owner.backend) != self._mode:
+        if (owner.training, owner.backend) != self._mode or owner.regularisers is not self._regularisers:
             return False
         return observed() is None and not torch.is_autocast_enabled("cpu")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from elman.errors import ShapeError
 from elman.recurrence.contract import SILENCE, Noise, Walkable
-from elman.tensors.rows import length_mask
+from elman.tensors.rows import fill_padding, length_mask
 
 
 def walk(
@@ -20,8 +20,8 @@ def walk(
     """
     B, T = x.shape[:2]
     mask = length_mask(lengths, T)[..., None] if lengths is not None else None
-    if mask is not None:
-        x = x.where(mask, x.new_zeros(()))  # what stands in the padding, a NaN say, reaches nothing
+    if lengths is not None:
+        x = fill_padding(x, lengths)
     states, final = walk_parts(cell, cell.project(x), cell.W_h, state, lengths, reverse=reverse, noise=noise)
     rows = cell.State(*(field.flatten(0, 1) for field in states))
     outputs = cell.O(rows).unflatten(0, (B, T))

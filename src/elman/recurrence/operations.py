@@ -32,8 +32,10 @@ def _no_gradient(g: Any, y: Any, *arguments: Any) -> tuple[Any, ...]:
 
 
 def _pow(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
-    exponent = None if b.value is not None else (a > 0).where(g * y * a.log(), 0.0)
-    return g * b * a ** (b - 1.0), exponent
+    base = g * b * a ** (b - 1.0)
+    if b.value is not None:
+        return base, None
+    return (b == 0).where(0.0, base), ((a == 0) & (b >= 0)).where(0.0, g * y * a.log())
 
 
 def _gelu(g: Any, y: Any, a: Any) -> tuple[Any, ...]:

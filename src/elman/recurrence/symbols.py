@@ -123,12 +123,10 @@ class Symbol:
             f"equations cannot use numpy's {function.__name__!r}; use torch's, or {FREE_FORM}"
         )
 
-    def _refuse_operator(self, *arguments: Any) -> Symbol:
-        raise EquationError(f"equations cannot use '%', '//' or a change in place such as '+='; {FREE_FORM}")
+    def __len__(self) -> int:
+        raise EquationError(f"equations cannot take a value apart: they are pointwise; {FREE_FORM}")
 
-    __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = _refuse_operator
-    __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = __iand__ = __ior__ = _refuse_operator
-    __len__ = __int__ = __index__ = __iter__
+    __int__ = __index__ = __float__
 
     def __add__(self, other: Any) -> Symbol:
         return _PLAIN["add"](self, other)
@@ -202,6 +200,21 @@ class Symbol:
 
     def __repr__(self) -> str:
         return f"<{self.node.op} {self.node.name or self.node.value or ''}>"
+
+
+def _refuse(operator: str) -> Callable[..., Symbol]:
+    def refuse(self: Symbol, *arguments: Any) -> Symbol:
+        change = "; write a = a + b" if operator.endswith("=") else ""
+        raise EquationError(f"equations cannot use {operator!r}{change}; {FREE_FORM}")
+
+    return refuse
+
+
+for _name, _text in {"mod": "%", "floordiv": "//"}.items():
+    setattr(Symbol, f"__{_name}__", _refuse(_text))
+    setattr(Symbol, f"__r{_name}__", _refuse(_text))
+for _name, _text in {"add": "+=", "sub": "-=", "mul": "*=", "truediv": "/=", "pow": "**="}.items():
+    setattr(Symbol, f"__i{_name}__", _refuse(_text))
 
 
 def _check_truth(op: str, symbols: list[Symbol]) -> None:

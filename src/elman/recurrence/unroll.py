@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 import warnings
 from typing import Any
 
@@ -38,10 +40,15 @@ def unroll(
     """
     check_choice("backend", backend, BACKENDS)
     B, T, _ = check_tensor("x", x, ("B", "T", cell.input_size)).shape
+    W_x, b, W_h, vectors = cell.weights()
+    weights = [weight for weight in (W_x, b, W_h, *vectors) if weight is not None]
+    for weight in weights:
+        check_like("x", x, "the cell", weight)
     if lengths is not None:
         lengths = check_lengths(lengths, B, T).to(x.device)
-    state = cell.initial_state(B, x) if state is None else check_state("state", cell, state, B, x)
-    walk = cpu.walk if choose(cell, backend, x, *state) == "cpu" else loop.walk
+    state = check_state("state", cell, cell.initial_state(B, x) if state is None else state, B, x)
+    served = choose(cell, backend, noise, x, *state, *weights)
+    walk = cpu.walk if served == "cpu" else loop.walk
     outputs, final = walk(cell, x, state, lengths, reverse=reverse, noise=noise)
     return Unrolled(outputs, cell.O(final), final)
 
@@ -61,17 +68,19 @@ def streams(
     cell: Walkable, x: Tensor, state: Any, *, noise: Noise = SILENCE, backend: str = "auto"
 ) -> cpu.Stream | None:
     """The short way for such steps without gradients, or None where there is none."""
-    if choose(cell, backend, x, *state) == "cpu" and cpu.Stream.serves(cell, x, noise) and not cell.has_hooks:
+    if cell.has_hooks or not cpu.Stream.serves(cell, x, noise):
+        return None
+    if choose(cell, backend, noise, x, *state) == "cpu":
         way = cpu.Stream(cell, x.dtype, noise)
         return way if way.fits else None
     return None
 
 
-def choose(cell: Walkable, backend: str, *tensors: Tensor) -> str:
+def choose(cell: Walkable, backend: str, noise: Noise, *tensors: Tensor) -> str:
     """The backend that serves: what was asked for if it can, else an error that says why."""
     if backend == "loop":
         return "loop"
-    reason = _hindrance(cell, *tensors)
+    reason = _hindrance(cell, noise, *tensors)
     if reason is None:
         return "cpu"
     if backend != "auto":
@@ -79,25 +88,37 @@ def choose(cell: Walkable, backend: str, *tensors: Tensor) -> str:
     return "loop"
 
 
-def _hindrance(cell: Walkable, *tensors: Tensor) -> str | None:
-    """Why the kernel cannot run this, or None."""
+def _hindrance(cell: Walkable, noise: Noise, *tensors: Tensor) -> str | None:
+    """Why the kernel cannot run this, or None; what a user could mend is said once."""
     if cell.equations is None:
         return f"{type(cell).__name__} is a free-form cell, which runs on the plain loop"
-    for tensor in tensors:
-        if not tensor.dtype.is_floating_point:
-            return f"the tensors are {tensor.dtype}"
+    first = tensors[0]
+    if not first.dtype.is_floating_point:
+        return f"the tensors are {first.dtype}"
+    if first.device.type not in ("cpu", "meta"):
+        return _say(f"there is no kernel for {first.device.type} yet")
     reason = extraordinary(*tensors)
-    return reason if reason is not None else _without_compiler()
+    if reason is not None:
+        return reason
+    if os.name != "posix" or sys.maxsize < 1 << 32:
+        return _say("kernels are built on 64-bit Unix only")
+    if compiler() is None:
+        return _say("no C compiler found (cc, gcc or clang, or $CC)")
+    try:
+        cpu.kernel_for(cell, cpu.computes_in(first.dtype), noise)
+    except BackendError as error:
+        _say("the C compiler fails (backend='cpu' shows what it says)")
+        return str(error.args[0])
+    return None
 
 
-def _without_compiler() -> str | None:
-    if compiler() is not None:
-        return None
-    notice = "no C compiler found (cc, gcc or clang, or $CC): cells run on the plain loop, which is slower"
-    if notice not in _noticed:
-        _noticed.add(notice)
+def _say(reason: str) -> str:
+    """Warn, once a process, that a slower path is taken."""
+    if reason not in _noticed:
+        _noticed.add(reason)
+        notice = f"{reason}: cells run on the plain loop, which is slower"
         warnings.warn(notice, BackendNotice, stacklevel=_outside())
-    return notice
+    return reason
 
 
 def _outside() -> int:

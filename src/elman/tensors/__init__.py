@@ -1,1 +1,1 @@
-"""Helpers that know tensors only: checks, rows of padded batches, states."""
+"""Helpers that know tensors only: checks, rows of padded batches, large products, torch's modes."""

@@ -1,5 +1,6 @@
 """Checks of arguments: each names the argument, its value and the rule."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,9 +17,10 @@ def check_size(name: str, value: Any, *, least: int = 1) -> int:
     Traceback (most recent call last):
     elman.errors.ArgumentError: E101: hidden_size is 0; it must be a whole number of at least 1
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    whole = operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else None
+    if whole is None or whole < least:
         raise ArgumentError(f"{name} is {value!r}; it must be a whole number of at least {least}")
-    return value
+    return whole
 
 
 def check_flag(name: str, value: Any) -> bool:

@@ -24,6 +24,16 @@ def real_rows(lengths: Tensor, T: int) -> Tensor:
     return length_mask(lengths, T).flatten().nonzero().squeeze(1)
 
 
+def fill_padding(x: Tensor, lengths: Tensor) -> Tensor:
+    """Padding replaced by the row's last real step, without a gradient: (B, T, ·).
+
+    What stands in the padding, a NaN say, reaches nothing, and what is computed there is no worse
+    than at real steps.
+    """
+    last = x.detach()[torch.arange(len(x), device=x.device), lengths - 1]
+    return x.where(length_mask(lengths, x.shape[1])[..., None], last[:, None])
+
+
 class _Pick(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, index: Tensor) -> Tensor:

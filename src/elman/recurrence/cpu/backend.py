@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elman.errors import BackendError, ShapeError
 from elman.recurrence.contract import SILENCE, Noise, Walkable
 from elman.recurrence.cpu.kernel import Kernel, Weights
 from elman.recurrence.cpu.scan import Leaves, Shape, scan
@@ -29,9 +30,19 @@ def kernel_for(cell: Walkable, dtype: torch.dtype, noise: Noise = SILENCE) -> Ke
         with _making:  # making one extends the graph, which threads must not do at once
             if key not in equations.compiled:
                 fixed = {name: rate for name, rate in rates.items() if rate is not None}
-                equations.compiled[key] = Kernel(add_zoneout(equations, rates), dtype, fixed)
-    kernel: Kernel = equations.compiled[key]
+                try:
+                    equations.compiled[key] = Kernel(add_zoneout(equations, rates), dtype, fixed)
+                except BackendError as error:
+                    equations.compiled[key] = error  # it would fail again
+    kernel: Kernel | BackendError = equations.compiled[key]
+    if isinstance(kernel, BackendError):
+        raise kernel
     return kernel
+
+
+def computes_in(dtype: torch.dtype) -> torch.dtype:
+    """Numbers shorter than float32 are computed in float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def walk(
@@ -47,7 +58,7 @@ def walk(
     index = real_rows(lengths, T) if lengths is not None else None
     shape = Shape(B, T, cell.hidden_size, reverse, lengths, index)
     asked = x.dtype
-    compute = torch.float64 if asked == torch.float64 else torch.float32
+    compute = computes_in(asked)
 
     def ready(tensor: Tensor | None) -> Any:
         return tensor if tensor is None else tensor.to(compute).contiguous()
@@ -65,6 +76,7 @@ def walk(
         tuple(map(ready, cell.vector_values())),
         tuple(map(ready, state)),
     )
+    _check_shapes(kernel, leaves, shape)
     whole = cell.reads_whole_state
     sequences, final = scan(kernel, cell, leaves, shape, whole)
     if asked != compute:
@@ -72,6 +84,27 @@ def walk(
         final = cell.State(*(field.to(asked) for field in final))
     outputs = cell.O(cell.State(*sequences)) if whole else sequences[0]
     return shape.padded(outputs), final
+
+
+def _check_shapes(kernel: Kernel, leaves: Leaves, shape: Shape) -> None:
+    """The kernel goes by address, so that a weight of another shape must not reach it."""
+    e, B, N, H = kernel.equations, shape.B, shape.N, shape.H
+    wide, deep = len(e.inputs) * H, len(e.products) * H
+    D = wide if leaves.W_x is None else leaves.x.shape[1]
+    expected: list[tuple[str, Tensor | None, tuple[int, ...]]] = [
+        ("what project returns", leaves.x, (N, D)),
+        ("W_x", leaves.W_x, (D, wide)),
+        ("b", leaves.b, (wide,)),
+        ("W_h", leaves.W_h, (H, deep)),
+        ("noise.mask", leaves.mask, (B, H)),
+        *(("noise.zoneout", drawn, (N, H)) for drawn in leaves.noise),
+        *((name, vector, (H,)) for name, vector in zip(e.vectors, leaves.vectors, strict=True)),
+    ]
+    for name, tensor, wanted in expected:
+        if tensor is not None and tensor.shape != wanted:
+            raise ShapeError(f"{name} has shape {tuple(tensor.shape)}; the equations need {wanted}")
+    if (leaves.W_h is None) != (deep == 0):
+        raise ShapeError("W_h is missing, though the equations read recurrent parts")
 
 
 class Stream:

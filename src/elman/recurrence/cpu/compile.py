@@ -97,7 +97,7 @@ def _library(source: str) -> ctypes.CDLL:
         return ctypes.CDLL(str(path))
     except (OSError, BackendError):  # read-only or full: this process keeps its own copy
         with tempfile.TemporaryDirectory() as folder:
-            return ctypes.CDLL(str(_build(command, source, Path(folder))))
+            return ctypes.CDLL(str(_build(command, source, Path(folder), keep=True)))
 
 
 def _whole(path: Path) -> bool:
@@ -108,14 +108,18 @@ def _whole(path: Path) -> bool:
     return len(data) > _DIGEST and hashlib.sha256(data[:-_DIGEST]).digest() == data[-_DIGEST:]
 
 
-def _build(command: tuple[str, ...], source: str, folder: Path) -> Path:
+def _build(command: tuple[str, ...], source: str, folder: Path, *, keep: bool = False) -> Path:
     text, built = folder / "cell.c", folder / "cell.so"
     text.write_text(source, encoding="utf-8")
     call = [*command, str(text), "-o", str(built), "-lm"]
     result = subprocess.run(call, capture_output=True, text=True, check=False)
     if result.returncode:
+        if keep:  # for whoever wants to see what the compiler saw
+            with tempfile.NamedTemporaryFile("w", suffix=".c", prefix="elman-", delete=False) as kept:
+                kept.write(source)
+            text = Path(kept.name)
         message = result.stderr.strip()[-2000:]
-        raise BackendError(f"the C compiler failed: {' '.join(call)}\n{message}")
+        raise BackendError(f"the C compiler failed on {text}: {' '.join(command)}\n{message}")
     data = built.read_bytes()
     with built.open("ab") as file:  # a loader ignores what follows the library
         file.write(hashlib.sha256(data).digest())

@@ -21,7 +21,7 @@ MOST_ROWS = 10  # rows of a tile, at most; few columns leave registers for that 
 
 
 def emit(equations: Equations, gradients: Gradients) -> str:
-    """The generated part of a kernel's source: counts as macros and two functions."""
+    """The generated part of a kernel's source: counts as macros, the two steps and the two products."""
     products = len(equations.products)
     blocks = 1 if products not in (1, 2) else 4 // products  # vectors of units in a forward panel
     counts = {

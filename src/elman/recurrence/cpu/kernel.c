@@ -14,6 +14,7 @@
 // many steps it has, and rows are visited longest first, so that the active ones are always a prefix.
 #include <sched.h>
 
+_Static_assert(sizeof(long) == 8 && sizeof(void *) == 8, "the fields of Task are eight bytes wide");
 typedef struct {
   // sizes
   long rows, steps, units, features, operand_stride, reverse, threads, split;  // split: threads share units
@@ -46,7 +47,7 @@ typedef struct {
   // workspace
   REAL *packed;                         // the weights in the order in which tiles read them
   REAL *states;                         // (STATES, B, width): the running state, or its gradient
-  REAL *operands;                       // (2, B, GROUPS, width): what the weights multiply, old and new
+  REAL *operands;                       // (2, B, 1 or PRODUCTS, width): what the weights multiply, old and new
   long arrived, phase;                  // the barrier
 } Task;
 

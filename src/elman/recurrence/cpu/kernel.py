@@ -25,19 +25,12 @@ TASK = (
     *("input", "input_weight", "bias"),
     *("packed", "states", "operands", "arrived", "phase"),
 )
+ROWS, UNITS, FEATURES, THREADS = map(TASK.index, ("rows", "units", "features", "threads"))
 BY_STATE = ("initial", "final", "sequence", "d_sequence", "d_final", "d_initial")
 
 STREAM_SHARED = 1 << 18  # input weights from which on threads share a streaming step
 
-_forked = False
-
-
-def _note_fork() -> None:
-    global _forked
-    _forked = True
-
-
-os.register_at_fork(after_in_child=_note_fork)
+_HOME = os.getpid()
 
 
 @functools.cache
@@ -52,7 +45,7 @@ def _openmp() -> tuple[ctypes.Array[ctypes.c_void_p], bool]:
 
 def threads() -> int:
     """As many as torch uses; one in a forked child, where the pool of the parent is gone."""
-    return torch.get_num_threads() if _openmp()[1] and not _forked else 1
+    return torch.get_num_threads() if _openmp()[1] and os.getpid() == _HOME else 1
 
 
 Weights = tuple[Tensor | None, Tensor | None, Tensor | None, tuple[Tensor, ...]]  # W_x, b, W_h, vectors
@@ -124,10 +117,8 @@ class Kernel:
         empty = x.new_empty
         final = [empty(B, H) for _ in state]
         words, places = self._empty[:], self._places
-        words[0] = B
-        words[2] = H
-        words[3] = x.shape[1]
-        words[6] = threads() if W_x.numel() >= STREAM_SHARED else 1
+        words[ROWS], words[UNITS], words[FEATURES] = B, H, x.shape[1]
+        words[THREADS] = threads() if W_x.numel() >= STREAM_SHARED else 1
         place = places["input"]
         words[place] = x.data_ptr()
         words[place + 1] = W_x.data_ptr()

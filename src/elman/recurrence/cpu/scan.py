@@ -12,7 +12,7 @@ from elman.recurrence.contract import Noise, Walkable
 from elman.recurrence.cpu.kernel import Kernel, threads
 from elman.recurrence.loop import walk_parts
 from elman.tensors.products import affine, multiply
-from elman.tensors.rows import pick, spread
+from elman.tensors.rows import fill_padding, pick, spread
 from elman.tensors.tracing import observed, own_precision
 
 SMALL = 1 << 17  # multiplications below which a second thread costs more than it gives
@@ -317,9 +317,10 @@ def _differentiable(
     again = Leaves.of(kernel, tuple(fresh))
     noise = zip(kernel.equations.noise, again.noise, strict=True)
     drawn = {name: shape.padded(n) != 0 for name, n in noise}
+    parts = shape.padded(again.x if again.W_x is None else affine(again.x, again.W_x, again.b))
     states, final = walk_parts(
         cell.with_vectors(again.vectors),
-        shape.padded(again.x if again.W_x is None else affine(again.x, again.W_x, again.b)),
+        parts if shape.lengths is None else fill_padding(parts, shape.lengths),
         again.W_h,
         cell.State(*again.initial),
         shape.lengths,
