@@ -182,8 +182,6 @@ def test_another_processor_has_its_own_library(library):
 @pytest.mark.skipif(shutil.which("false") is None, reason="no program that always fails")
 def test_a_compiler_that_fails_leaves_the_loop_and_one_notice(cache):
     assert python(RUN, ELMAN_CACHE=str(cache), CC="false").split() == ["BackendNotice"]
-    with pytest.raises(subprocess.CalledProcessError):
-        python(FORCED, ELMAN_CACHE=str(cache), CC="false")
 
 
 INSTRUCTIONS = ["", "-mno-avx512f", "-mno-avx512f -mno-avx -mno-fma"]

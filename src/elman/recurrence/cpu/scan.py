@@ -132,7 +132,9 @@ def _infer(kernel: Kernel, leaves: Leaves, shape: Shape, whole: bool) -> tuple[T
     rows = max(16, BULK // max(1, T * len(kernel.equations.inputs) * shape.H))
     if shape.lengths is not None or rows >= B:
         return _forward(kernel, leaves, shape, whole, training=False)[0]
-    groups = []
+    fields = len(leaves.initial)
+    results = [leaves.x.new_empty(shape.N, shape.H) for _ in range(fields if whole else 1)]
+    results += [leaves.x.new_empty(B, shape.H) for _ in range(fields)]
     for first in range(0, B, rows):
         last = min(first + rows, B)
         steps = slice(first * T, last * T)
@@ -143,14 +145,21 @@ def _infer(kernel: Kernel, leaves: Leaves, shape: Shape, whole: bool) -> tuple[T
             noise=tuple(n[steps] for n in leaves.noise),
             initial=tuple(s[first:last] for s in leaves.initial),
         )
-        groups.append(_forward(kernel, part, replace(shape, B=last - first), whole, training=False)[0])
-    return tuple(torch.cat(parts) for parts in zip(*groups, strict=True))
+        places = [r[first:last] if r.shape[0] == B else r[steps] for r in results]
+        _forward(kernel, part, replace(shape, B=last - first), whole, training=False, places=places)
+    return tuple(results)
 
 
 def _forward(
-    kernel: Kernel, leaves: Leaves, shape: Shape, whole: bool, *, training: bool
+    kernel: Kernel,
+    leaves: Leaves,
+    shape: Shape,
+    whole: bool,
+    *,
+    training: bool,
+    places: list[Tensor] | None = None,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
-    """Run the kernel forward: what it returns, and what the backward pass needs."""
+    """Run the kernel forward: what it returns (into ``places``), and what the backward pass needs."""
     like, H, N = leaves.x, shape.H, shape.N
     fields = len(leaves.initial)
     shown = fields if whole else 1
@@ -159,8 +168,10 @@ def _forward(
         parts = multiply(leaves.x, leaves.W_x, leaves.b)
     else:
         parts = leaves.x.clone() if training and kernel.overlaid else leaves.x
-    sequences = [like.new_empty(N, H) for _ in range(kept)]
-    final = [like.new_empty(shape.B, H) for _ in range(fields)]
+    if places is None:
+        places = [like.new_empty(N, H) for _ in range(kept)]
+        places += [like.new_empty(shape.B, H) for _ in range(fields)]
+    sequences, final = places[:-fields], places[-fields:]
     saved = like.new_empty(N, kernel.saved * H) if training else None
     given = _operand(leaves) @ leaves.W_h if shape.T == 1 and leaves.W_h is not None else None
     plan = _Plan(kernel, leaves, shape, groups=1, given=given is not None)
