@@ -71,17 +71,18 @@ def test_python_threads_share_a_kernel(two_threads):
         assert_close({"y": values}, {"y": expected.expand_as(values)}, 1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_works_while_the_parent_has_threads(two_threads):
+    """Forward only: a torch built for CUDA refuses to walk back in a child of a process that did."""
     rnn = RNN("lstm", 20, 160)
     x = torch.randn(16, 12, 20)
     expected = on("cpu", rnn, x)
     child = os.fork()
     if child == 0:
         try:
-            torch.set_num_threads(
-                1
-            )  # as a data loader's worker does: torch itself would hang in its lost pool
-            assert_close(on("cpu", rnn, x), expected, 1e-5)
+            torch.set_num_threads(1)  # as a loader's worker does: torch itself would hang in its lost pool
+            with torch.no_grad():
+                assert_close({"outputs": rnn(x).outputs}, {"outputs": expected["outputs"]}, 1e-5)
             os._exit(0)
         except BaseException:
             os._exit(1)
