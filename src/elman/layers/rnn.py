@@ -217,7 +217,9 @@ class RNN(nn.Module):
 
     def _check_type(self, x: Tensor) -> Tensor:
         """Numbers of the weights' own type; under autocast others are converted."""
-        weight = next(self.parameters(), x)
+        weight = self._directions(0)[0].weights()[0]
+        if weight is None:
+            weight = next(self.parameters(), x)
         if in_autocast(x):
             x = x.to(weight.dtype)
         check_like("x", x, "the RNN", weight)
