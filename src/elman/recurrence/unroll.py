@@ -40,16 +40,17 @@ def unroll(
     """
     check_choice("backend", backend, BACKENDS)
     B, T, _ = check_tensor("x", x, ("B", "T", cell.input_size)).shape
-    W_x, b, W_h, vectors = cell.weights()
-    weights = [weight for weight in (W_x, b, W_h, *vectors) if weight is not None]
-    for weight in weights:
+    weights = cell.weights()  # once: a parametrisation computes them
+    present = [weight for weight in (*weights[:3], *weights[3]) if weight is not None]
+    for weight in present:
         check_like("x", x, "the cell", weight)
     if lengths is not None:
         lengths = check_lengths(lengths, B, T).to(x.device)
     state = check_state("state", cell, cell.initial_state(B, x) if state is None else state, B, x)
-    served = choose(cell, backend, noise, x, *state, *weights)
-    walk = cpu.walk if served == "cpu" else loop.walk
-    outputs, final = walk(cell, x, state, lengths, reverse=reverse, noise=noise)
+    if choose(cell, backend, noise, x, *state, *present) == "cpu":
+        outputs, final = cpu.walk(cell, weights, x, state, lengths, reverse=reverse, noise=noise)
+    else:
+        outputs, final = loop.walk(cell, x, state, lengths, reverse=reverse, noise=noise)
     return Unrolled(outputs, cell.O(final), final)
 
 

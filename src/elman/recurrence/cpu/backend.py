@@ -46,9 +46,16 @@ def computes_in(dtype: torch.dtype) -> torch.dtype:
 
 
 def walk(
-    cell: Walkable, x: Tensor, state: Any, lengths: Tensor | None, *, reverse: bool, noise: Noise
+    cell: Walkable,
+    weights: Weights,
+    x: Tensor,
+    state: Any,
+    lengths: Tensor | None,
+    *,
+    reverse: bool,
+    noise: Noise,
 ) -> tuple[Tensor, Any]:
-    """The same as ``loop.walk``, by the kernel.
+    """The same as ``loop.walk``, by the kernel; ``weights`` are those of the cell.
 
     Numbers shorter than float32 are computed in float32 and come back as they were.
     """
@@ -66,14 +73,15 @@ def walk(
     kernel = kernel_for(cell, compute, noise)
     rows = shape.rows(x)
     own = cell.projects_itself
+    W_x, b, W_h, vectors = weights
     leaves = Leaves(
         ready(cell.project(rows) if own else rows),
-        None if own else ready(cell.W_x),
-        None if own else ready(cell.b),
-        ready(noise.weight if noise.weight is not None else cell.W_h),
+        None if own else ready(W_x),
+        None if own else ready(b),
+        ready(noise.weight if noise.weight is not None else W_h),
         ready(noise.mask),
         tuple(ready(shape.rows(noise.zoneout[name])) for name in kernel.equations.noise),  # type: ignore[arg-type]
-        tuple(map(ready, cell.vector_values())),
+        tuple(map(ready, vectors)),
         tuple(map(ready, state)),
     )
     _check_shapes(kernel, leaves, shape)
