@@ -5,7 +5,21 @@ ElmanError
 │   └── ShapeError                   E102  a tensor has the wrong shape, type or place
 ├── UnknownNameError (KeyError)      E103  a name is not among the known ones
 ├── EquationError (TypeError)        E201  a cell's equations cannot be read
-└── BackendError (RuntimeError)      E301  the backend asked for cannot serve
+├── BackendError (RuntimeError)      E301  the backend asked for cannot serve
+├── DataError (ValueError)           E401  a file holds what cannot be read; with file:line:column
+│   ├── FileError                    E402  a file cannot be opened, or ends too early
+│   ├── EncodingError                E403  bytes that are not UTF-8
+│   ├── NulError                     E404  a NUL character
+│   ├── ColumnError                  E405  a line has too few or too many columns
+│   ├── EmptyError                   E406  a side, a field or a whole file is empty
+│   ├── LabelError                   E407  a label that training never saw
+│   ├── UnbalancedError              E408  two sides that must agree in length do not
+│   ├── SyntaxProblem                E409  a line that its format (JSON, CSV, CoNLL-U) does not allow
+│   └── VectorsError                 E410  a line of pretrained vectors
+├── ConfigError (ValueError)         E501  settings that cannot be used; all mistakes at once
+├── DivergedError (ArithmeticError)  E601  training ran into NaN or infinity
+└── RunError (RuntimeError)          E701  a run folder that is damaged
+    └── RunExistsError               E702  a run folder that is already there, or is not there
 BackendNotice (UserWarning)                said once when a slower path is taken
 """
 
@@ -18,6 +32,7 @@ class ElmanError(Exception):
     """The root: catch this to catch every mistake that Elman explains."""
 
     number: ClassVar[str] = "E100"
+    exit_code: ClassVar[int] = 2
 
     def __str__(self) -> str:
         return f"{self.number}: {self.args[0] if self.args else ''}"
@@ -43,6 +58,92 @@ class BackendError(ElmanError, RuntimeError):
     number = "E301"
 
 
+class DataError(ElmanError, ValueError):
+    """A problem in a file, with its place, the text that stands there and what to do.
+
+    >>> print(DataError("3 columns instead of 2", path="a.tsv", line=7, text="x y z", remedy="name two"))
+    a.tsv:7: E401: 3 columns instead of 2: 'x y z'; name two
+    """
+
+    number = "E401"
+    exit_code = 3
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        path: object = None,
+        line: int | None = None,
+        column: int | None = None,
+        text: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(problem)
+        self.problem, self.path, self.line, self.column = problem, path, line, column
+        self.text, self.remedy = text, remedy
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.path, self.line, self.column) if part is not None)
+        shown = "" if self.text is None else f": {_shortened(self.text)!r}"
+        remedy = "" if self.remedy is None else f"; {self.remedy}"
+        return f"{place}{': ' if place else ''}{self.number}: {self.problem}{shown}{remedy}"
+
+
+class FileError(DataError):
+    number = "E402"
+
+
+class EncodingError(DataError):
+    number = "E403"
+
+
+class NulError(DataError):
+    number = "E404"
+
+
+class ColumnError(DataError):
+    number = "E405"
+
+
+class EmptyError(DataError):
+    number = "E406"
+
+
+class LabelError(DataError):
+    number = "E407"
+
+
+class UnbalancedError(DataError):
+    number = "E408"
+
+
+class SyntaxProblem(DataError):
+    number = "E409"
+
+
+class VectorsError(DataError):
+    number = "E410"
+
+
+class ConfigError(ElmanError, ValueError):
+    number = "E501"
+
+
+class DivergedError(ElmanError, ArithmeticError):
+    number = "E601"
+    exit_code = 4
+
+
+class RunError(ElmanError, RuntimeError):
+    number = "E701"
+    exit_code = 5
+
+
+class RunExistsError(RunError):
+    number = "E702"
+    exit_code = 2
+
+
 class BackendNotice(UserWarning):
     """A slower path is taken, and why."""
 
@@ -57,3 +158,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}Known: {', '.join(known) or 'none'}"
+
+
+def _shortened(text: str, limit: int = 60) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
