@@ -1,0 +1,368 @@
+"""Settings: TOML and ``key=value`` in, validated sections out; all mistakes are reported at once.
+
+A setting that is None is chosen from the data when training starts (``Task.settle``) and kept in the run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from elman.errors import ConfigError, nearest
+
+Rate = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """A table of settings; unknown keys are mistakes, and a section does not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
+
+
+class DataSettings(Section):
+    """Where the examples are and how their files are laid out."""
+
+    train: str | None = Field(None, description="training file; builtin:NAME is a built-in corpus")
+    train_target: str | None = Field(None, description="second, line-aligned training file")
+    dev: str | None = Field(
+        None, description="validation file; unset: a part of the training file is held out"
+    )
+    dev_target: str | None = Field(None, description="second, line-aligned validation file")
+    held_out: Rate = Field(0.1, description="share of the training file held out where dev is unset")
+    columns: dict[str, int | str] | None = Field(None, description="which column is what, by number or name")
+    delimiter: str | None = Field(
+        None, description="tab, comma, space, or one character; unset: by the file's name"
+    )
+    format: Literal["text", "conllu", "columns", "delimited", "jsonl", "parallel"] | None = Field(
+        None, description="layout of the files; unset: by the file's name"
+    )
+
+
+class TextSettings(Section):
+    """From text to tokens."""
+
+    unit: Literal["word", "character", "byte", "bpe"] = Field("word", description="what a token is")
+    lowercase: bool = Field(False, description="lower-case everything")
+    min_count: Count | None = Field(None, description="rarer tokens become <unk>")
+    vocabulary_size: Count | None = Field(
+        None, description="keep this many tokens; for bpe: its number of units"
+    )
+    vocabulary: list[str] | None = Field(None, description="exactly these tokens, in this order")
+    vectors: str | None = Field(
+        None, description="pretrained vectors in the word2vec, GloVe or fastText text form"
+    )
+    tune_vectors: bool = Field(True, description="train the pretrained vectors on; false: frozen")
+
+
+class ModelSettings(Section):
+    """The network; every cell fits every task."""
+
+    encoder: Literal["rnn", "window", "bag", "ngram"] = Field(
+        "rnn", description="rnn; or a comparator without recurrence: a fixed window, a bag of words"
+    )
+    order: Count | None = Field(None, description="tokens of the longest n-gram that is counted")
+    window: Count = Field(5, description="tokens that the window sees")
+    cell: str = Field("lstm", description="name of a cell")
+    cell_options: dict[str, Any] = Field({}, description="options of the cell's constructor")
+    hidden: Count | list[Count] | None = Field(None, description="width; a list: one a layer")
+    layers: Count | None = Field(None, description="stacked layers")
+    bidirectional: bool = Field(False, description="read in both directions")
+    embedding: Annotated[int, Field(ge=0)] | None = Field(None, description="width of a token; 0: one-hot")
+    dropout: Rate | None = Field(None, description="between layers and on outputs")
+    input_dropout: Rate | None = Field(None, description="on embeddings")
+    locked: bool = Field(
+        True, description="dropout on embeddings and outputs draws one mask a sequence, not one a position"
+    )
+    token_dropout: Rate | None = Field(None, description="share of positions shown as <unk> in training")
+    rare_dropout: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="α: a token that occurs n times is shown as <unk> in α/(α+n) of the batches"
+    )
+
+    recurrent_dropout: Rate = Field(0.0, description="variational dropout on the recurrent state")
+    zoneout: Rate = Field(0.0, description="share of state units that keep their old value in a step")
+    weight_drop: Rate = Field(0.0, description="dropout on the recurrent weights")
+    initial_state: Literal["zero", "learned"] = Field("zero", description="the state before the first token")
+    backend: Literal["auto", "loop", "cpu"] = Field("auto", description="engine of the recurrence")
+
+
+class TrainingSettings(Section):
+    """How the weights are found."""
+
+    epochs: Count | None = Field(None, description="passes over the training data, at most")
+    max_steps: Count | None = Field(None, description="updates, at most")
+    batch_size: Count | None = Field(None, description="examples in a batch (rows of a stream)")
+    batch_tokens: Count | None = Field(None, description="tokens in a batch, padding included")
+    accumulate: Count = Field(1, description="batches whose gradients make one update")
+    truncate: Count | None = Field(None, description="steps of truncated backpropagation in a stream")
+    optimizer: Literal["adam", "adamw", "sgd", "asgd", "incremental"] = Field(
+        "adamw", description="incremental: example by example, W ← W − η ∇ℓ; asgd: averaged SGD"
+    )
+    learning_rate: Positive | None = Field(None, description="η")
+    momentum: Rate = Field(0.0, description="of sgd")
+    betas: tuple[Rate, Rate] = Field((0.9, 0.999), description="of adam and adamw")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="of adamw and sgd, on matrices")
+    schedule: Literal["constant", "warmup", "cosine", "one-cycle", "plateau"] | None = Field(
+        None, description="of the learning rate"
+    )
+    warmup: Share = Field(0.05, description="share of all updates in which the rate rises")
+    final_rate: Share = Field(0.01, description="share of the rate that is left at the end")
+    decay: Rate = Field(0.5, description="factor of the rate at a plateau")
+    plateau: Annotated[int, Field(ge=0)] = Field(
+        0, description="validations without a lower loss that a plateau forgives"
+    )
+    clip: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="largest norm of the gradient; 0: any"
+    )
+    reduction: Literal["mean", "sum"] | None = Field(
+        None, description="mean over tokens, or the sum of all losses"
+    )
+    loss: Literal["cross-entropy", "squared"] = Field("cross-entropy", description="l(δ): −log p, or ½‖δ‖²")
+    label_smoothing: Rate = Field(0.0, description="share of the target spread over all outcomes")
+    regulariser: Literal["none", "l1", "l2"] = Field("none", description="R(w): Σ|w| or ½Σw²")
+    regularisation: Annotated[float, Field(ge=0)] = Field(0.0, description="λ of (λ/n) R(w)")
+    averaging: Literal["none", "ema", "tail"] | None = Field(
+        None, description="average of the weights that is kept"
+    )
+    average_decay: Rate = Field(0.999, description="of ema")
+    metric: str | None = Field(
+        None, description="what early stopping and best look at; unset: the task's own"
+    )
+    patience: Count | None = Field(None, description="validations without improvement before stopping")
+    validate_every: Count | None = Field(None, description="updates between validations; unset: every epoch")
+    tolerance: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="converged when a pass changes the objective by less than this share; 0: never"
+    )
+    log_every: Count | None = Field(None, description="updates between lines of metrics.jsonl")
+    save_seconds: Positive = Field(
+        60.0, description="seconds between checkpoints, besides those of validations"
+    )
+    seed: Annotated[int, Field(ge=0)] = Field(1, description="of weights, order and dropout")
+    device: str = Field("cpu", description="cpu or cuda")
+    threads: Count | None = Field(
+        None, description="threads of torch; kept, so that a continued run adds in the same order"
+    )
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="of matrix products (autocast)"
+    )
+
+
+class DecodingSettings(Section):
+    """How sequences are generated."""
+
+    strategy: Literal["greedy", "sample"] = Field(
+        "greedy", description="the most probable token, or a drawn one"
+    )
+    temperature: Positive = Field(1.0, description="of drawing: below 1 bolder towards the probable")
+    top_k: Count | None = Field(None, description="draw among this many")
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="draw among the likeliest that make this share"
+    )
+    min_length: Annotated[int, Field(ge=0)] = Field(0, description="tokens before the end marker may come")
+    max_length: Count = Field(200, description="tokens at most")
+    stop: list[str] = Field([], description="tokens that end the sequence")
+    seed: Annotated[int, Field(ge=0)] = Field(1, description="of drawing")
+
+
+class Config(Section):
+    """All settings of a run; a task replaces sections by its own."""
+
+    task: str = Field(description="lm, tag, classify or class2seq")
+    data: DataSettings = DataSettings()
+    text: TextSettings = TextSettings()
+    model: ModelSettings = ModelSettings()
+    training: TrainingSettings = TrainingSettings()
+    decoding: DecodingSettings = DecodingSettings()
+
+
+C = TypeVar("C", bound=Section)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The tables of a TOML file; a mistake of syntax is an error with its line."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return tomllib.loads(text)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
+    """``["model.hidden=200", "model.cell=gru"]`` as nested tables; values are TOML, or plain words.
+
+    >>> parse_settings(["model.hidden=[64, 32]", "model.cell=gru"])
+    {'model': {'hidden': [64, 32], 'cell': 'gru'}}
+    """
+    tables: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not re.fullmatch(r"\w+(\.\w+)*", key.strip()):
+            raise ConfigError(f"{pair!r} is not key=value, as in model.hidden=200")
+        put(tables, key.strip(), _value(value.strip()))
+    return tables
+
+
+def put(tables: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key in nested tables."""
+    *path, last = key.split(".")
+    for name in path:
+        tables = tables.setdefault(name, {})
+        if not isinstance(tables, dict):
+            raise ConfigError(f"{key!r} goes through {name!r}, which is no table")
+    tables[last] = value
+
+
+def merge(*many: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested tables laid over each other; later ones win."""
+    result: dict[str, Any] = {}
+    for tables in many:
+        for key, value in tables.items():
+            both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+            result[key] = merge(result[key], value) if both else value
+    return result
+
+
+def validate(kind: type[C], tables: Mapping[str, Any], path: str | Path | None = None) -> C:
+    """A section from its tables; ``path`` is the file they came from, for the places of mistakes."""
+    try:
+        return kind.model_validate(dict(tables))
+    except ValidationError as error:
+        found: dict[str, str] = {}
+        for problem in error.errors(include_url=False):  # a union reports each of its branches: one is enough
+            key, line = _mistake(kind, problem, path)
+            found.setdefault(key, line)
+        lines = list(found.values())
+        raise ConfigError(
+            "\n  ".join(lines if len(lines) == 1 else [f"{len(lines)} mistakes", *lines])
+        ) from None
+
+
+def changed(config: C, settings: Mapping[str, Any]) -> C:
+    """The same settings with some dotted keys replaced, validated again."""
+    tables = config.model_dump(exclude_unset=True)
+    for key, value in settings.items():
+        put(tables, key, value)
+    return validate(type(config), tables)
+
+
+def to_toml(config: Section, *, comments: bool = False) -> str:
+    """The settings as TOML that reads back equal; None is left out, or stands as a comment."""
+    lines: list[str] = []
+    tables: list[tuple[str, Section]] = []
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if isinstance(value, Section):
+            tables.append((name, value))
+        elif value is not None or comments:
+            lines += _entry(name, value, field.description or "", comments)
+    for name, table in tables:
+        heading = [f"# {(type(table).__doc__ or '').strip()}"] if comments else []
+        lines += ["", *heading, f"[{name}]", to_toml(table, comments=comments).rstrip("\n")]
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def describe(kind: type[Section], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """(key, type, default, description) of every setting: the reference is made of these."""
+    for name, field in kind.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        if isinstance(default, Section):
+            yield from describe(type(default), f"{prefix}{name}.")
+        else:
+            shown = "" if field.is_required() else "from the data" if default is None else _toml(default)
+            yield f"{prefix}{name}", _type_name(field.annotation), shown, field.description or ""
+
+
+def _entry(name: str, value: Any, description: str, comments: bool) -> list[str]:
+    if not comments:
+        return [f"{name} = {_toml(value)}"]
+    unset = "" if value is not None else f"# {name} =  (unset)  "
+    return [f"{unset or f'{name} = {_toml(value)}  '}# {description}".rstrip()]
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items()) + "}"
+    return repr(value)
+
+
+def _mistake(kind: type[Section], problem: Any, path: str | Path | None) -> tuple[str, str]:
+    names = [str(part) for part in problem["loc"]]
+    section: Any = kind
+    keys: list[str] = []
+    for name in names:  # what follows a field's own name tells the branch of a union, which helps nobody
+        fields = getattr(section, "model_fields", {})
+        keys.append(name)
+        if name not in fields:
+            break
+        section = (
+            type(fields[name].get_default()) if isinstance(fields[name].get_default(), Section) else None
+        )
+        if section is None:
+            break
+    key = ".".join(keys)
+    place = "" if path is None else f"{path}{_line_of(path, keys)}: "
+    if problem["type"] == "extra_forbidden":
+        return key, f"{place}{key} is unknown; {nearest(keys[-1], section.model_fields)}"
+    if problem["type"] == "missing":
+        return key, f"{place}{key} is missing"
+    if problem["type"] == "value_error":  # settings that do not go together: the message names them
+        return f"{key} {problem['msg']}", f"{place}{key}{': ' if key else ''}{problem['ctx']['error']}"
+    return key, f"{place}{key} is {problem['input']!r}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+
+
+def _line_of(path: str | Path, keys: list[str]) -> str:
+    """``:12`` where the key stands in the file, or nothing."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError):
+        return ""
+    table = ""
+    for number, line in enumerate(lines, 1):
+        heading = re.match(r"\s*\[([\w.]+)\]", line)
+        table = heading[1] if heading else table
+        entry = re.match(r"\s*([\w.]+)\s*=", line)
+        if entry and ".".join(filter(None, (table, entry[1]))) == ".".join(keys):
+            return f":{number}"
+    return ""
+
+
+def _type_name(annotation: Any) -> str:
+    if getattr(annotation, "__origin__", None) is Literal:
+        return " | ".join(json.dumps(choice) for choice in annotation.__args__)
+    arguments = [a for a in getattr(annotation, "__args__", ()) if a is not type(None) and a is not Ellipsis]
+    if getattr(annotation, "__metadata__", None):
+        return _type_name(annotation.__origin__)
+    if (
+        arguments
+        and not isinstance(annotation, type)
+        and getattr(annotation, "__origin__", None) in (list, dict, tuple)
+    ):
+        return f"{annotation.__origin__.__name__}[{', '.join(map(_type_name, arguments))}]"
+    if arguments:
+        return " | ".join(dict.fromkeys(map(_type_name, arguments)))
+    return getattr(annotation, "__name__", str(annotation))

@@ -1,0 +1,1 @@
+"""From files to batches of numbers: readers, units, vocabularies, vectors, token stores."""

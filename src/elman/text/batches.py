@@ -1,0 +1,162 @@
+"""From examples to batches: which ones go together, padding, and a stream cut into segments."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.errors import ArgumentError
+
+BATCHES_IN_A_POOL = 100  # enough for even lengths in a batch, few enough for a new mixture every epoch
+
+Integers = NDArray[np.integer[Any]]
+
+
+def plan_batches(
+    lengths: Integers, *, size: int | None, tokens: int | None, seed: int, epoch: int, shuffle: bool
+) -> list[NDArray[np.int64]]:
+    """The indices of the examples of each batch; every example is in exactly one.
+
+    A batch has at most ``size`` examples, and at most ``tokens`` positions when padded: examples ×
+    longest, an empty example counted as one position. An example longer than ``tokens`` is a batch of
+    its own. None lifts one of the two limits.
+
+    With ``shuffle`` the examples are shuffled, cut into pools of about a hundred batches, sorted by
+    length inside a pool and cut; then the batches are shuffled. All of it depends on ``seed`` and
+    ``epoch`` alone. Without it, examples and batches go from short to long and equal lengths keep
+    their order.
+
+    >>> plan = plan_batches(np.array([3, 1, 2, 9]), size=None, tokens=6, seed=0, epoch=0, shuffle=False)
+    >>> [batch.tolist() for batch in plan]
+    [[1, 2], [0], [3]]
+    """
+    lengths = _checked_lengths(lengths)
+    if size is None and tokens is None:
+        raise ArgumentError("size and tokens are both None; give one of them, or batches have no limit")
+    for name, value, least in (
+        ("size", size, 1),
+        ("tokens", tokens, 1),
+        ("seed", seed, 0),
+        ("epoch", epoch, 0),
+    ):
+        if value is not None and value < least:
+            raise ArgumentError(f"{name} is {value}; it must be at least {least}")
+    if len(lengths) == 0:
+        return []
+    if not shuffle:
+        return _cut(np.argsort(lengths, kind="stable"), lengths, size, tokens)
+    random = np.random.Generator(np.random.PCG64([seed, epoch]))
+    order = random.permutation(len(lengths))
+    pool = _pool_size(lengths, size, tokens)
+    batches: list[NDArray[np.int64]] = []
+    for start in range(0, len(order), pool):
+        part = order[start : start + pool]
+        batches += _cut(part[np.argsort(lengths[part], kind="stable")], lengths, size, tokens)
+    return [batches[place] for place in random.permutation(len(batches))]
+
+
+def pad(rows: Sequence[Integers], value: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows as one array ``(B, T)``, filled with ``value`` on the right, and their lengths ``(B,)``.
+
+    >>> pad([np.array([5, 6]), np.array([7])])
+    (array([[5, 6],
+           [7, 0]]), array([2, 1]))
+    """
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    padded = np.full((len(rows), lengths.max(initial=0)), value, dtype=np.int64)
+    for place, row in enumerate(rows):
+        padded[place, : len(row)] = row
+    return padded, lengths
+
+
+class Stream:
+    """One long sequence as ``rows`` parallel parts, cut in time for truncated backpropagation.
+
+    N ids make N - 1 predictions: each id but the last is an input, and its target is the id after it.
+    Row r holds the ``steps = (N - 1) // rows`` predictions from number r · steps on, so a row is a
+    contiguous part of the stream and its last target is the first input of the row below. Segment k
+    holds the next ``length`` steps of every row: it continues where segment k - 1 ended, and the state
+    may be carried over. The last segment is shorter where ``length`` does not divide ``steps``. What is
+    not served are the last ``remainder = (N - 1) % rows`` predictions, fewer than there are rows;
+    with one row there are none, so evaluation covers every id but the first, which nothing precedes.
+
+    >>> stream = Stream(np.arange(12), rows=2, length=3)
+    >>> len(stream), stream.steps, stream.remainder
+    (2, 5, 1)
+    >>> inputs, targets = stream[1]
+    >>> inputs.tolist(), targets.tolist()
+    ([[3, 4], [8, 9]], [[4, 5], [9, 10]])
+    """
+
+    def __init__(self, ids: Integers, rows: int, length: int) -> None:
+        for name, value in (("rows", rows), ("length", length)):
+            if value < 1:
+                raise ArgumentError(f"{name} is {value}; it must be at least 1")
+        if len(ids) <= rows:
+            raise ArgumentError(
+                f"a stream of {len(ids)} ids is too short for {rows} rows, which take at least {rows + 1}; "
+                "give more text or ask for fewer rows"
+            )
+        self.rows, self.length = rows, length
+        self.steps, self.remainder = divmod(len(ids) - 1, rows)
+        served = rows * self.steps
+        self._inputs = ids[:served].reshape(rows, self.steps)  # views: a memory-mapped file stays on disk
+        self._targets = ids[1 : served + 1].reshape(rows, self.steps)
+
+    def __len__(self) -> int:
+        return -(-self.steps // self.length)
+
+    def __getitem__(self, segment: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        start = range(len(self))[segment] * self.length  # the range refuses what is outside
+        now = slice(start, start + self.length)
+        return self._inputs[:, now].astype(np.int64), self._targets[:, now].astype(np.int64)
+
+    def __iter__(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        return (self[segment] for segment in range(len(self)))
+
+
+def _checked_lengths(lengths: Integers) -> NDArray[np.int64]:
+    lengths = np.asarray(lengths)
+    if lengths.ndim != 1 or (len(lengths) and not np.issubdtype(lengths.dtype, np.integer)):
+        raise ArgumentError(
+            f"lengths is an array of {lengths.dtype} with shape {lengths.shape}; "
+            "it must be one row of whole numbers"
+        )
+    if (lengths < 0).any():
+        raise ArgumentError(f"lengths[{lengths.argmin()}] is {lengths.min()}; a length is at least 0")
+    return lengths.astype(np.int64)
+
+
+def _pool_size(lengths: NDArray[np.int64], size: int | None, tokens: int | None) -> int:
+    """How many examples make about a hundred batches."""
+    in_a_batch = [] if size is None else [size]
+    if tokens is not None:
+        in_a_batch.append(max(1, int(tokens / max(1.0, float(lengths.mean())))))
+    return BATCHES_IN_A_POOL * min(in_a_batch)
+
+
+def _cut(
+    order: NDArray[np.int64], lengths: NDArray[np.int64], size: int | None, tokens: int | None
+) -> list[NDArray[np.int64]]:
+    """Examples in order of length as batches, each as large as the limits allow."""
+    widths = np.maximum(lengths[order], 1).tolist()  # an empty example still takes a row
+    batches, start = [], 0
+    while start < len(order):
+        count = len(order) - start
+        if size is not None:
+            count = min(count, size)
+        if tokens is not None:
+            count = _fitting(widths, start, min(count, tokens), tokens)
+        batches.append(order[start : start + count])
+        start += count
+    return batches
+
+
+def _fitting(widths: list[int], start: int, most: int, tokens: int) -> int:
+    """How many examples from ``start`` on fill at most ``tokens`` positions; at least one."""
+    # In order of length the last example is the longest, so the positions only grow with the count.
+    return max(
+        1, bisect_right(range(1, most + 1), tokens, key=lambda count: count * widths[start + count - 1])
+    )

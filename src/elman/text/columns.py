@@ -1,0 +1,272 @@
+"""From lines to cells: delimited rows, quoted or not, JSON objects, and the columns that a user names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elman.errors import ColumnError, ConfigError, DataError, NulError, SyntaxProblem, nearest
+from elman.text.files import Line, Repairs
+
+WHITE = " \t"  # what separates words and surrounds fields; every other white space is a character
+DELIMITERS = {"tab": "\t", "comma": ",", "space": " "}
+QUOTING = (",", ";")  # these files quote as RFC 4180 has it; tab and the others never do
+LONGEST_QUOTE = 10_000  # lines; so that one forgotten quote does not swallow a whole corpus
+
+_WORDS = re.compile(r"[^ \t]+")
+_CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')  # group 1: outside of every string
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The cells of one line, and where each begins: (line, column), both from 1."""
+
+    line: Line
+    cells: list[str]
+    places: list[tuple[int, int]]
+
+
+def parse_columns(text: str) -> dict[str, int | str]:
+    """Which column plays which role, as a user writes it: by number from 0, or by name.
+
+    >>> parse_columns("text=1,label=sentiment")
+    {'text': 1, 'label': 'sentiment'}
+    """
+    columns: dict[str, int | str] = {}
+    mistakes = []
+    for part in text.split(","):
+        role, equals, column = (piece.strip() for piece in part.partition("="))
+        if not (role and equals and column):
+            mistakes.append(f"{part.strip()!r} is not of the form role=column")
+        elif role in columns:
+            mistakes.append(f"{role!r} is given twice")
+        else:
+            columns[role] = int(column) if re.fullmatch(r"-?[0-9]{1,9}", column) else column
+    mistakes += column_mistakes(columns)
+    if mistakes:
+        raise ConfigError(f"columns {text!r}: {'; '.join(mistakes)}; write for example text=1,label=0")
+    return columns
+
+
+def column_mistakes(columns: Mapping[str, Any]) -> list[str]:
+    """What is wrong with columns that should be numbers from 0 or names."""
+    mistakes = []
+    for role, column in columns.items():
+        if isinstance(column, bool) or not isinstance(column, int | str) or column == "":
+            mistakes.append(f"{role} is {column!r}, neither a number nor a name")
+        elif isinstance(column, int) and column < 0:
+            mistakes.append(f"{role} is {column}, but columns are counted from 0")
+    return mistakes
+
+
+def delimiter_mistake(delimiter: str) -> str | None:
+    """What is wrong with a delimiter, if anything."""
+    if delimiter in DELIMITERS or (len(delimiter) == 1 and delimiter not in '"\n\r'):
+        return None
+    return f"delimiter is {delimiter!r}; it must be tab, comma, space or a single character"
+
+
+def is_blank(line: Line) -> bool:
+    return not line.text.strip(WHITE)
+
+
+def stripped(cell: str, repairs: Repairs) -> str:
+    """A field without the white space around it."""
+    bare = cell.strip(WHITE)
+    if len(bare) != len(cell):
+        repairs["white space around a field removed"] += 1
+    return bare
+
+
+def delimited_rows(
+    lines: Iterator[Line], delimiter: str, limit: int | None, repairs: Repairs
+) -> Iterator[Row]:
+    """Rows of lines that are not blank; ``limit`` is how many cells a space makes before it is text."""
+    for line in lines:
+        if is_blank(line):
+            repairs["blank line skipped"] += 1
+        elif delimiter in QUOTING and '"' in line.text:
+            yield _quoted_row(line, lines, delimiter, repairs)
+        else:
+            yield split_row(line, delimiter, repairs, limit)
+
+
+def split_row(line: Line, delimiter: str, repairs: Repairs, limit: int | None = None) -> Row:
+    """The cells of a line in which quotes mean nothing; at a space, runs of spaces and tabs count once."""
+    cells, places = [], []
+    if delimiter == " ":
+        for word in _WORDS.finditer(line.text):
+            places.append((line.number, word.start() + 1))
+            if len(places) == limit:
+                cells.append(stripped(line.text[word.start() :], repairs))
+                break
+            cells.append(word.group())
+        return Row(line, cells, places)
+    start = 1
+    for cell in line.text.split(delimiter):
+        cells.append(stripped(cell, repairs))
+        places.append((line.number, start))
+        start += len(cell) + 1
+    return Row(line, cells, places)
+
+
+def check_width(row: Row, width: int, reason: str, repairs: Repairs, remedy: str) -> None:
+    """Refuse a row that is not ``width`` cells wide; ``reason`` says why it should be."""
+    cells, places = row.cells, row.places
+    while len(cells) > width and not cells[-1]:
+        cells.pop()
+        repairs["empty column at the end of a line removed"] += 1
+    if len(cells) != width:
+        line, column = (
+            places[width] if len(cells) > width else (row.line.number, len(row.line.text.rstrip(WHITE)) + 1)
+        )
+        raise ColumnError(
+            f"{counted(len(cells), 'column')} instead of {width}, {reason}",
+            path=row.line.path,
+            line=line,
+            column=column,
+            text=row.line.text,
+            remedy=remedy,
+        )
+
+
+def find_columns(first: Row, columns: Mapping[str, int | str]) -> dict[str, int]:
+    """The number of each role's column; names are looked up in the first row, which then is a header."""
+    found = {}
+    for role, column in columns.items():
+        if isinstance(column, int):
+            matches = [column] if column < len(first.cells) else []
+            said = f"there are only {counted(len(first.cells), 'column')}, counted from 0"
+            remedy = "check the numbers of the columns, and the delimiter"
+        else:
+            matches = [index for index, cell in enumerate(first.cells) if cell == column]
+            said = f"{len(matches) or 'none'} of the header's columns is named so"
+            remedy = nearest(column, set(first.cells) - {""})
+        if len(matches) != 1:
+            raise ColumnError(
+                f"{role} is column {column!r}, but {said}",
+                path=first.line.path,
+                line=first.line.number,
+                column=first.places[matches[1]][1] if matches else len(first.line.text) + 1,
+                text=first.line.text,
+                remedy=remedy,
+            )
+        found[role] = matches[0]
+    return found
+
+
+def counted(number: int, thing: str) -> str:
+    """
+    >>> counted(1, "column"), counted(3, "column")
+    ('1 column', '3 columns')
+    """
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
+def json_object(line: Line) -> dict[str, Any]:
+    """A line of JSON that must be one object; numbers stay the text that they are."""
+
+    def problem(said: str, column: int | None = None, text: str = line.text) -> SyntaxProblem:
+        remedy = 'each line must be one whole JSON object, as in {"text": "…"}'
+        return SyntaxProblem(said, path=line.path, line=line.number, column=column, text=text, remedy=remedy)
+
+    def constant(name: str) -> None:
+        place = next(match.start(1) for match in _CONSTANT.finditer(line.text) if match.group(1))
+        raise problem(f"{name} is no JSON value", place + 1)
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        for key in {key for key in keys if keys.count(key) > 1}:
+            raise problem(f"the key {key!r} stands twice in one object")
+        return dict(pairs)
+
+    try:
+        value = json.loads(
+            line.text, object_pairs_hook=unique, parse_constant=constant, parse_int=str, parse_float=str
+        )
+    except json.JSONDecodeError as mistake:
+        raise problem(f"not JSON, {mistake.msg}", mistake.pos + 1) from None
+    except RecursionError:
+        raise problem("JSON nested too deeply") from None
+    if not isinstance(value, dict):
+        raise problem("JSON, but no object")
+    return value
+
+
+def json_text(line: Line, value: dict[str, Any], key: str) -> str:
+    """The value of a key as text; strings, numbers and booleans have one, null, lists and objects do not."""
+
+    def problem(kind: type[DataError], said: str, remedy: str) -> DataError:
+        return kind(said, path=line.path, line=line.number, text=line.text, remedy=remedy)
+
+    if key not in value:
+        raise problem(ColumnError, f"there is no key {key!r}", nearest(key, value))
+    found = value[key]
+    if isinstance(found, bool):
+        return "true" if found else "false"
+    if not isinstance(found, str):
+        kind = "null" if found is None else "a list" if isinstance(found, list) else "an object"
+        remedy = "give a string, a number or a boolean"
+        raise problem(SyntaxProblem, f"the value of {key!r} is {kind}", remedy)
+    if "\0" in found:
+        raise problem(NulError, f"the value of {key!r} has a NUL character", r"take \u0000 out")
+    if any("\ud800" <= character <= "\udfff" for character in found):
+        remedy = r"write both halves, as in \ud83d\ude00"
+        raise problem(SyntaxProblem, f"the value of {key!r} has half a surrogate pair", remedy)
+    return found
+
+
+def _quoted_row(first: Line, rest: Iterator[Line], delimiter: str, repairs: Repairs) -> Row:
+    """A row that has quotes: a quoted cell may hold delimiters, doubled quotes and line ends (RFC 4180)."""
+    line, position = first, 0
+    row = Row(first, [], [])
+    while True:
+        row.places.append((line.number, position + 1))
+        if line.text.startswith('"', position):
+            cell, line, position = _quoted_cell(line, rest, position)
+            if not line.text.startswith(delimiter, position) and position < len(line.text):
+                raise _quote_problem("text after a closing quote", line, position)
+        else:
+            end = line.text.find(delimiter, position)
+            end = len(line.text) if end < 0 else end
+            cell = line.text[position:end]
+            if '"' in cell:
+                raise _quote_problem("a quote inside an unquoted field", line, position + cell.index('"'))
+            cell, position = stripped(cell, repairs), end
+        row.cells.append(cell)
+        if position == len(line.text):
+            return row
+        position += 1
+
+
+def _quoted_cell(first: Line, rest: Iterator[Line], opening: int) -> tuple[str, Line, int]:
+    """The text between quotes, the line where it ends, and the position behind its closing quote."""
+    parts, line, position = [], first, opening + 1
+    while True:
+        end = line.text.find('"', position)
+        if end >= 0 and line.text.startswith('"', end + 1):
+            parts.append(line.text[position : end + 1])
+            position = end + 2
+        elif end >= 0:
+            parts.append(line.text[position:end])
+            return "".join(parts), line, end + 1
+        else:
+            parts.append(line.text[position:] + "\n")
+            following = next(rest, None) if line.number - first.number < LONGEST_QUOTE else None
+            if following is None:
+                raise _quote_problem("this quote is never closed", first, opening)
+            line, position = following, 0
+
+
+def _quote_problem(said: str, line: Line, position: int) -> SyntaxProblem:
+    return SyntaxProblem(
+        said,
+        path=line.path,
+        line=line.number,
+        column=position + 1,
+        text=line.text,
+        remedy='quote the whole field, with no space outside the quotes, and double each " inside',
+    )

@@ -1,0 +1,223 @@
+"""Lines out of files: plain, gzip, xz or standard input, decoded strictly, each with its place."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import lzma
+import os
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from elman.errors import EncodingError, FileError, NulError, SyntaxProblem
+
+LONGEST_LINE = 1 << 28  # bytes; a "line" beyond this is a file without line ends, not text
+
+MARK = b"\xef\xbb\xbf"  # UTF-8's byte order mark
+
+SIGNATURES = {
+    b"\xff\xfe\x00\x00": ("UTF-32", "iconv -f UTF-32 -t UTF-8"),
+    b"\x00\x00\xfe\xff": ("UTF-32", "iconv -f UTF-32 -t UTF-8"),
+    b"\xff\xfe": ("UTF-16", "iconv -f UTF-16 -t UTF-8"),
+    b"\xfe\xff": ("UTF-16", "iconv -f UTF-16 -t UTF-8"),
+    b"\x1f\x8b": ("packed by gzip", "let its name end in .gz, or gunzip"),
+    b"\xfd7zXZ\x00": ("packed by xz", "let its name end in .xz, or unxz"),
+    b"BZh91AY&SY": ("packed by bzip2", "bunzip2"),
+    b"\x28\xb5\x2f\xfd": ("packed by zstd", "unzstd"),
+    b"PK\x03\x04": ("a zip archive", "unzip"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line without its line end; ``number`` counts from 1."""
+
+    text: str
+    path: str
+    number: int
+
+
+class Repairs(Counter[str]):
+    """What was put right while reading, counted by kind. These are all the kinds there are:
+
+    * ``byte order mark removed``: the file began with U+FEFF
+    * ``Windows line end (CRLF) removed``: a line ended in ``\\r\\n``
+    * ``blank line skipped``: only spaces and tabs, where a blank line means nothing
+    * ``white space around a field removed``: spaces or tabs beside an unquoted field
+    * ``empty column at the end of a line removed``: the line ended in delimiters too many
+    * ``header line skipped``: no columns were named, and the first line names just the roles
+    * ``-DOCSTART- line skipped``, ``multi-word token skipped``, ``empty node skipped``: in column files
+
+    >>> Repairs({"blank line skipped": 2}).sentences()
+    ['blank line skipped: 2 times']
+    """
+
+    def sentences(self) -> list[str]:
+        """One line a kind, as a user should see them."""
+        return [f"{kind}: {count} time{'s' * (count != 1)}" for kind, count in sorted(self.items())]
+
+
+def open_lines(path: str | os.PathLike[str], repairs: Repairs | None = None) -> Iterator[Line]:
+    """The lines of a file, one at a time; ``-`` is standard input, ``.gz`` and ``.xz`` are unpacked.
+
+    A line ends at ``\\n`` and nowhere else; carriage returns before it belong to the line end.
+    """
+    repairs = Repairs() if repairs is None else repairs
+    name = "<stdin>" if os.fspath(path) == "-" else os.fspath(path)
+    number = 0
+    try:
+        with _opened(os.fspath(path)) as handle:
+            raw_lines = iter(partial(handle.readline, LONGEST_LINE), b"")
+            for number, raw in enumerate(raw_lines, 1):
+                if number == 1 and not (raw := _checked_start(raw, name, repairs)):
+                    continue
+                if len(raw) == LONGEST_LINE and raw[-1:] != b"\n":
+                    raise _endless(name, number)
+                try:
+                    text = raw.decode()
+                except UnicodeDecodeError as problem:
+                    raise _not_utf8(problem, name, number) from None
+                if "\0" in text:
+                    raise _nul(text, name, number)
+                if text[-1:] == "\n":
+                    text = text[:-1]
+                if text[-1:] == "\r":
+                    text = text.rstrip("\r")
+                    repairs["Windows line end (CRLF) removed"] += 1
+                yield Line(text, name, number)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as problem:
+        raise _unreadable(problem, name, number) from problem
+
+
+def file_digest(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of a file's bytes as they lie, packed or not, in hexadecimal."""
+    if os.fspath(path) == "-":
+        raise FileError("standard input can be read only once", path="<stdin>", remedy="save it as a file")
+    try:
+        with open(path, "rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as problem:
+        raise _unreadable(problem, os.fspath(path), 0) from problem
+
+
+def inner_ending(path: str) -> str:
+    """The ending that tells the format, whether or not the file is packed.
+
+    >>> inner_ending("train.TSV.gz"), inner_ending("notes")
+    ('.tsv', '')
+    """
+    inner = Path(path)
+    return (inner.with_suffix("") if inner.suffix.lower() in (".gz", ".xz") else inner).suffix.lower()
+
+
+def _opened(path: str) -> AbstractContextManager[BinaryIO]:
+    if path == "-":
+        if sys.stdin is None:
+            raise FileError("there is no standard input", path="<stdin>", remedy="name a file")
+        return nullcontext(cast(BinaryIO, sys.stdin.buffer))
+    packing = Path(path).suffix.lower()
+    if packing == ".gz":
+        return _buffered(gzip.open(path))
+    if packing == ".xz":
+        return _buffered(lzma.open(path))
+    return open(path, "rb")
+
+
+def _buffered(handle: Any) -> BinaryIO:
+    """The same stream with a ``readline`` in C: those of gzip and lzma go through Python."""
+    return cast(BinaryIO, io.BufferedReader(handle, 1 << 16))
+
+
+def _checked_start(raw: bytes, name: str, repairs: Repairs) -> bytes:
+    """The first line without its byte order mark, if the file can be UTF-8 text with ``\\n`` at all."""
+    for signature, (kind, command) in SIGNATURES.items():
+        if raw.startswith(signature):
+            raise EncodingError(
+                f"the file is {kind}, not UTF-8 text", path=name, line=1, column=1, remedy=command
+            )
+    if len(raw) > 3 and raw.strip(b"\0\n") and not (any(raw[::2]) and any(raw[1::2])):
+        raise EncodingError(
+            "every second byte is NUL: the file seems to be UTF-16",
+            path=name,
+            line=1,
+            column=1,
+            remedy="iconv -f UTF-16LE (or UTF-16BE) -t UTF-8",
+        )
+    if raw.startswith(MARK):
+        raw = raw[len(MARK) :]
+        repairs["byte order mark removed"] += 1
+    if raw[-1:] != b"\n" and b"\r" in raw.rstrip(b"\r"):
+        raise SyntaxProblem(
+            "the file's lines end in a carriage return alone, as on old Macs",
+            path=name,
+            line=1,
+            column=len(raw[: raw.index(b"\r")].decode(errors="replace")) + 1,
+            text=raw[:60].decode(errors="replace"),
+            remedy=r"convert it: tr '\r' '\n'",
+        )
+    return raw
+
+
+def _not_utf8(problem: UnicodeDecodeError, name: str, number: int) -> EncodingError:
+    raw, start = problem.object, problem.start
+    wrong = " ".join(f"0x{byte:02X}" for byte in raw[start : problem.end])
+    return EncodingError(
+        f"not UTF-8, {problem.reason}: {wrong}",
+        path=name,
+        line=number,
+        column=len(raw[:start].decode()) + 1,
+        text=_around(raw.decode(errors="replace"), len(raw[:start].decode())),
+        remedy="save the file as UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8",
+    )
+
+
+def _nul(text: str, name: str, number: int) -> NulError:
+    return NulError(
+        "a NUL character, which no text has",
+        path=name,
+        line=number,
+        column=text.index("\0") + 1,
+        text=_around(text, text.index("\0")),
+        remedy=r"see whether the file is damaged or is no text; tr -d '\0' takes NULs out",
+    )
+
+
+def _around(text: str, place: int) -> str:
+    """Enough of a long line to recognise the place."""
+    return text[max(0, place - 20) : place + 30].rstrip("\r\n")
+
+
+def _endless(name: str, number: int) -> SyntaxProblem:
+    return SyntaxProblem(
+        f"a line of more than {LONGEST_LINE >> 20} MiB",
+        path=name,
+        line=number,
+        remedy=r"see whether the file is text, and that its lines end in \n",
+    )
+
+
+def _unreadable(problem: Exception, name: str, number: int) -> FileError:
+    """``number`` is the last line that could be read."""
+    said, remedy = getattr(problem, "strerror", None) or str(problem), "see whether the file is in order"
+    match problem:
+        case FileNotFoundError():
+            said, remedy = "there is no such file", "check the name and the folder"
+        case IsADirectoryError():
+            said, remedy = "this is a folder", "name a file in it"
+        case PermissionError():
+            said, remedy = "you may not read this file", "chmod u+r, or ask its owner"
+        case EOFError():
+            said, remedy = "the packed file ends too early", "it is truncated: fetch or pack it again"
+        case gzip.BadGzipFile() | zlib.error() | lzma.LZMAError():
+            packing = Path(name).suffix.lower()
+            said = f"not the {packing} data its name promises ({problem})"
+            remedy = f"fetch or pack it again, or take {packing} off the name of a plain file"
+    return FileError(said, path=name, line=number + 1 if number else None, remedy=remedy)

@@ -1,0 +1,150 @@
+"""What all readers share: a source, the records out of it, two files side by side, nothing at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from elman.errors import ConfigError, DataError, EmptyError, UnbalancedError, nearest
+from elman.text.columns import Row, column_mistakes, delimiter_mistake, is_blank
+from elman.text.files import Line, Repairs, inner_ending, open_lines
+
+FORMATS = ("text", "conllu", "columns", "delimited", "jsonl", "parallel")
+ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".conllu": "conllu"}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was read at one place.
+
+    ``lines`` has the line of each token of a column file; ``places`` the (line, column) of each field
+    of a delimited file; ``target`` the second of two parallel files, where the last field comes from.
+    """
+
+    fields: dict[str, Any]
+    path: str
+    line: int
+    lines: tuple[int, ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
+    target: str | None = None
+
+    def error(
+        self,
+        kind: type[DataError],
+        problem: str,
+        *,
+        field: str | None = None,
+        token: int | None = None,
+        text: str | None = None,
+        remedy: str | None = None,
+    ) -> DataError:
+        """An error to raise about this record, one of its fields, or one token of it.
+
+        >>> record = Record({"word": ["a", "b"], "tag": ["X", "?"]}, "a.tsv", 4, lines=(4, 5))
+        >>> print(record.error(DataError, "no such tag", field="tag", token=1))
+        a.tsv:5: E401: no such tag: '?'
+        """
+        names = list(self.fields)
+        line, column = self.line, None
+        value = None if field is None else self.fields[field]
+        if field is not None and self.places:
+            line, column = self.places[names.index(field)]
+        if token is not None:
+            line = self.lines[token] if self.lines else line
+            value = None if value is None else value[token]
+        if text is None and value is not None:
+            text = value if isinstance(value, str) else " ".join(value)
+        path = self.target if self.target is not None and field == names[-1] else self.path
+        return kind(problem, path=path, line=line, column=column, text=text, remedy=remedy)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where records lie and how they are written; what is None follows from the name and the task.
+
+    >>> Source("train.csv", columns={"text": "review", "label": "stars"}).format is None
+    True
+    """
+
+    path: str
+    target: str | None = None
+    columns: dict[str, int | str] | None = None
+    delimiter: str | None = None
+    format: str | None = None
+
+    def __post_init__(self) -> None:
+        mistakes = column_mistakes(self.columns or {})
+        if self.format is not None and self.format not in FORMATS:
+            mistakes.append(f"format is {self.format!r}: {nearest(self.format, FORMATS)}")
+        if self.delimiter is not None and (wrong := delimiter_mistake(self.delimiter)):
+            mistakes.append(wrong)
+        if self.target is not None and self.format not in (None, "parallel"):
+            mistakes.append(
+                f"a second file, {self.target}, but the format is {self.format!r}, not 'parallel'"
+            )
+        if self.path == self.target == "-":
+            mistakes.append("both files are standard input; name one of them")
+        if mistakes:
+            raise ConfigError(f"{self.path}: {'; '.join(mistakes)}")
+
+    def kind(self, usual: str, allowed: tuple[str, ...]) -> str:
+        """The format: as said, else by the second file, by the name, or as is usual."""
+        by_name = "parallel" if self.target is not None else ENDINGS.get(inner_ending(self.path), usual)
+        kind = self.format or by_name
+        if kind not in allowed:
+            raise ConfigError(
+                f"{self.path}: the format {kind!r} cannot be read for this; set one of {', '.join(allowed)}"
+            )
+        return kind
+
+
+def record_of(row: Row, numbers: dict[str, int]) -> Record:
+    """The record of a row, given the column of each role."""
+    fields = {role: row.cells[number] for role, number in numbers.items()}
+    places = tuple(row.places[number] for number in numbers.values())
+    record = Record(fields, row.line.path, row.line.number, places=places)
+    check_filled(record, row.line.text)
+    return record
+
+
+def check_filled(record: Record, text: str) -> None:
+    """Refuse a record that has an empty field; ``text`` is the line to show."""
+    for role, value in record.fields.items():
+        if not value.strip():
+            remedy = "fill it in, or take the line out"
+            raise record.error(EmptyError, f"{role} is empty", field=role, text=text, remedy=remedy)
+
+
+def at_least_one(source: Source, records: Iterator[Record]) -> Iterator[Record]:
+    """The same records; none at all is an error."""
+    record = None
+    for record in records:
+        yield record
+    if record is None:
+        path = "<stdin>" if source.path == "-" else source.path
+        raise EmptyError("nothing to read in this file", path=path, remedy="check that it is the right one")
+
+
+def paired_lines(source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[tuple[Line, ...]]:
+    """Lines side by side out of as many files as there are roles; lines that are blank in all are skipped."""
+    paths = [path for path in (source.path, source.target) if path is not None][: len(roles)]
+    if len(paths) < len(roles):
+        raise ConfigError(
+            f"{source.path}: {', '.join(roles)} in parallel need {len(roles)} files, not {len(paths)}"
+        )
+    for lines in zip_longest(*(open_lines(path, repairs) for path in paths)):
+        present = tuple(line for line in lines if line is not None)
+        if all(is_blank(line) for line in present):
+            repairs["blank line skipped"] += 1
+        elif len(present) < len(roles):
+            raise UnbalancedError(
+                f"this file goes on, but {paths[lines.index(None)]} has no line {present[0].number}",
+                path=present[0].path,
+                line=present[0].number,
+                text=present[0].text,
+                remedy="both files must have the same number of lines",
+            )
+        else:
+            yield present

@@ -1,0 +1,228 @@
+"""Ragged arrays of ids, on disk and mapped into memory, so that a corpus is encoded once and never loaded."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.errors import ArgumentError
+
+FORMAT = {"format": 1, "byteorder": sys.byteorder}
+META = "meta.json"
+CHUNK = 2**20  # bytes of a file that are held before they are written
+
+Row = Mapping[str, Sequence[int] | NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Rows of unequal length in one array: row i is ``values[offsets[i]:offsets[i + 1]]``."""
+
+    values: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> NDArray[np.int32]:
+        row = range(len(self))[row]  # the range refuses what is outside
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        return np.diff(self.offsets)
+
+
+class Store:
+    """Examples as named fields of ids; ``fields["source"][i]`` is that field of example i, read-only.
+
+    On disk a field is two raw files, ``<field>.values`` (int32) and ``<field>.offsets`` (int64).
+    ``meta.json`` has the key, which says what was encoded and how, and the size of every file. It comes
+    last, so a folder whose ``meta.json`` fits is complete.
+
+    >>> store = Store.hold([{"words": [4, 5, 6], "tags": [0, 1, 0]}, {"words": [7], "tags": [1]}])
+    >>> len(store), store.fields["words"][0].tolist(), store.fields["tags"].lengths.tolist()
+    (2, [4, 5, 6], [3, 1])
+    """
+
+    def __init__(self, fields: Mapping[str, Ragged]) -> None:
+        self.fields = dict(fields)
+
+    def __len__(self) -> int:
+        return next((len(field) for field in self.fields.values()), 0)
+
+    @classmethod
+    def hold(cls, rows: Iterable[Row]) -> Store:
+        """The rows in memory, for what is read once."""
+        sinks: dict[str, io.BytesIO] = {}
+
+        def sink(name: str) -> BinaryIO:
+            sinks[name] = io.BytesIO()
+            return sinks[name]
+
+        _write_rows(rows, sink)
+        return cls(_fields(sinks, lambda name, dtype: np.frombuffer(sinks[name].getvalue(), dtype)))
+
+    @classmethod
+    def write(cls, folder: str | os.PathLike[str], rows: Iterable[Row], key: str) -> Store:
+        """Streams the rows to ``folder`` and opens it; whatever it held is replaced at the very end.
+
+        Without any row there is no field either. A failure on the way leaves the folder as it was, or
+        such that :meth:`open` refuses it.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "lock", "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # two runs may encode the same corpus at the same time
+            try:
+                _put_in_place(folder, _write_parts(folder, rows), key)
+            finally:
+                for part in folder.glob("*.part"):
+                    part.unlink()
+            store = cls.open(folder, key)
+        assert store is not None, f"{folder} was written and cannot be opened"
+        return store
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], key: str) -> Store | None:
+        """What was written for this key, or None where there is no such thing or not all of it."""
+        folder = Path(folder)
+        try:
+            meta = (folder / META).read_bytes()
+            sizes = _sizes(json.loads(meta), key)
+            if any((folder / name).stat().st_size != size for name, size in sizes.items()):
+                return None
+            fields = _fields(sizes, lambda name, dtype: _mapped(folder / name, dtype))
+            if (folder / META).read_bytes() != meta:  # replaced in this very moment
+                return None
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
+        whole = all(
+            field.offsets[0] == 0 and field.offsets[-1] == len(field.values) for field in fields.values()
+        )
+        return cls(fields) if whole else None
+
+
+class _Column:
+    """One field while it is written: at most a chunk of each file is held."""
+
+    def __init__(self, name: str, open_file: Callable[[str], BinaryIO]) -> None:
+        self.files = open_file(f"{name}.values"), open_file(f"{name}.offsets")
+        self.values, self.offsets = array("i"), array("q", [0])
+        self.written = 0
+
+    def add(self, row: Sequence[int] | NDArray[Any]) -> None:
+        self.values.extend(row.tolist() if isinstance(row, np.ndarray) else iter(row))
+        self.offsets.append(self.written + len(self.values))
+        if max(4 * len(self.values), 8 * len(self.offsets)) >= CHUNK:
+            self.flush()
+
+    def flush(self) -> None:
+        self.written += len(self.values)
+        for file, chunk in zip(self.files, (self.values, self.offsets), strict=True):
+            file.write(chunk.tobytes())
+            del chunk[:]
+
+
+def _write_rows(rows: Iterable[Row], open_file: Callable[[str], BinaryIO]) -> None:
+    columns: dict[str, _Column] = {}
+    for number, row in enumerate(rows):
+        if number == 0:
+            if not row or not all(name.isidentifier() for name in row):
+                raise ArgumentError(f"an example has the fields {list(row)}; names like 'source' are needed")
+            columns = {name: _Column(name, open_file) for name in row}
+        if row.keys() != columns.keys():
+            raise ArgumentError(
+                f"example {number} has the fields {list(row)}, those before it had {list(columns)}; "
+                "all examples must have the same"
+            )
+        for name, column in columns.items():
+            try:
+                column.add(row[name])
+            except (TypeError, OverflowError) as error:
+                raise ArgumentError(
+                    f"example {number}, field {name!r} cannot be stored ({error}); "
+                    "it must be a sequence of whole numbers of 32 bits"
+                ) from None
+    for column in columns.values():
+        column.flush()
+
+
+def _write_parts(folder: Path, rows: Iterable[Row]) -> dict[str, int]:
+    """Writes every file beside its final place; their final names and sizes."""
+    with ExitStack() as stack:
+        files: dict[str, BinaryIO] = {}
+
+        def part(name: str) -> BinaryIO:
+            files[name] = stack.enter_context(open(folder / f"{name}.part", "wb"))
+            return files[name]
+
+        _write_rows(rows, part)
+        for file in files.values():
+            _sync(file)
+        return {name: file.tell() for name, file in files.items()}
+
+
+def _put_in_place(folder: Path, sizes: dict[str, int], key: str) -> None:
+    """Old description away, new files in, new description in: each safely on disk before the next."""
+    (folder / META).unlink(missing_ok=True)
+    _sync_folder(folder)
+    for old in [*folder.glob("*.values"), *folder.glob("*.offsets")]:
+        old.unlink()  # whoever has it mapped keeps it
+    for name in sizes:
+        os.replace(folder / f"{name}.part", folder / name)
+    with open(folder / f"{META}.part", "wb") as file:
+        file.write(json.dumps({**FORMAT, "key": key, "files": sizes}, indent=1).encode())
+        _sync(file)
+    _sync_folder(folder)
+    os.replace(folder / f"{META}.part", folder / META)
+    _sync_folder(folder)
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sizes(meta: Any, key: str) -> dict[str, int]:
+    """The size of every file; ValueError where the description is another one's or not one at all."""
+    if not isinstance(meta, dict) or {**meta, "files": None} != {**FORMAT, "key": key, "files": None}:
+        raise ValueError("written for another key, or by another version")
+    sizes = meta.get("files")
+    if not isinstance(sizes, dict):
+        raise ValueError("no files")
+    return sizes
+
+
+def _fields(names: Iterable[str], read: Callable[[str, Any], NDArray[Any]]) -> dict[str, Ragged]:
+    fields = [name.removesuffix(".values") for name in names if name.endswith(".values")]
+    return {
+        field: Ragged(read(f"{field}.values", np.int32), read(f"{field}.offsets", np.int64))
+        for field in fields
+    }
+
+
+def _mapped(path: Path, dtype: Any) -> NDArray[Any]:
+    if path.stat().st_size == 0:
+        return np.zeros(0, dtype)  # nothing cannot be mapped
+    return np.memmap(path, dtype, mode="r").view(np.ndarray)  # plain views are cut faster

@@ -1,0 +1,216 @@
+"""Every unit restores the text it cut, whatever the text, and is learned alike every time."""
+
+import hashlib
+import json
+import random
+import subprocess
+import sys
+import unicodedata
+
+import pytest
+
+from elman.errors import ArgumentError, RunError, UnknownNameError
+from elman.text.units import UNITS, make_unit, unit_from_json
+from elman.text.vocabulary import MARKERS, UNKNOWN, Vocabulary
+
+TRAINING = [
+    "the cat sat on the mat",
+    "the rat sat, the cat ran!",
+    "  a cat and 42 rats ",
+    "Übergröße größer",
+] * 5
+
+TEXTS = [
+    "",
+    " ",
+    "  leading and trailing  ",
+    "tabs\tand\r\nline ends\n",
+    "the cat sat on 1234 mats.",
+    "👩‍👩‍👧 family 🇩🇪 flag 👍🏽",
+    "e\u0301 is not \u00e9; Z\u0351\u036b\u0343 go",
+    "ภาษาไทยไม่มีช่องว่าง",
+    "العربية עברית हिन्दी 日本語 한국어",
+    "\x01\x02\x07\x1b[0m\x7f\x85\u2028\u200b\ufeff",
+    "\u00a0\u3000 white \u2003 space",
+    "<unk> <s> </s> <pad> <0x41> Ġ Ċ ▁",
+    "'s don't I'LL \ufffd \U0010ffff",
+]
+
+
+@pytest.fixture(scope="module", params=UNITS)
+def unit(request):
+    return make_unit(request.param, size=300, training=TRAINING)
+
+
+def random_text(chance):
+    def character():
+        while True:
+            found = chr(
+                chance.choice(
+                    [chance.randint(1, 0x7F), chance.randint(1, 0x2FFF), chance.randint(1, 0x10FFFF)]
+                )
+            )
+            if unicodedata.category(found) != "Cs":  # half a surrogate pair is no text
+                return found
+
+    return "".join(
+        character() if chance.random() < 0.7 else chance.choice("  the") for _ in range(chance.randint(0, 30))
+    )
+
+
+def restorable(unit, text):
+    return " ".join(text.split()) if unit.name == "word" else text
+
+
+def test_join_restores_what_split_cut(unit):
+    chance = random.Random(6)
+    for text in [*TEXTS, *(random_text(chance) for _ in range(500))]:
+        tokens = unit.split(text)
+        assert all(tokens)
+        assert unit.join(tokens) == restorable(unit, text)
+
+
+def test_lowercase_comes_before_the_cut(unit):
+    small = make_unit(unit.name, lowercase=True, size=300, training=TRAINING)
+    assert small.lowercase
+    assert not unit.lowercase
+    for text in ["The CAT", "ÜBERGRÖSSE", "İstanbul ΣΑΣ"]:
+        assert small.join(small.split(text)) == text.lower()
+        assert small.split(text) == small.split(text.lower())
+        assert unit.join(unit.split(text)) == text
+
+
+def test_every_text_can_be_told_from_its_ids_where_there_is_an_alphabet(unit):
+    vocabulary = Vocabulary.build({}, min_count=2, alphabet=unit.alphabet())
+    assert len(vocabulary) == len(MARKERS) + len(unit.alphabet())
+    chance = random.Random(7)
+    for text in [*TEXTS, *(random_text(chance) for _ in range(200))]:
+        ids = vocabulary.ids(unit.split(text))
+        if unit.name in ("byte", "bpe"):
+            assert vocabulary.id(UNKNOWN) not in ids
+            assert unit.join([vocabulary.tokens[number] for number in ids]) == text
+        else:
+            assert unit.alphabet() == []
+
+
+def test_no_text_gives_a_marker_except_as_a_word():
+    spelt = " ".join(MARKERS)
+    for name in ("character", "byte", "bpe"):
+        unit = make_unit(name, size=2000, training=[spelt] * 20)
+        assert not set(unit.split(spelt)) & set(MARKERS)
+        assert not set(unit.alphabet()) & set(MARKERS)
+
+
+def test_saved_and_restored(unit):
+    restored = unit_from_json(json.loads(json.dumps(unit.to_json())))
+    assert type(restored) is type(unit)
+    assert restored.to_json() == unit.to_json()
+    assert [restored.split(text) for text in TEXTS] == [unit.split(text) for text in TEXTS]
+    assert restored.alphabet() == unit.alphabet()
+    small = make_unit(unit.name, lowercase=True, size=300, training=TRAINING)
+    assert unit_from_json(small.to_json()).split("The Cat") == small.split("The Cat")
+
+
+def test_what_the_units_cut():
+    assert make_unit("word").split(" a  b,\tc\n") == ["a", "b,", "c"]
+    assert make_unit("character").split("e\u0301 👍🏽") == ["e", "\u0301", " ", "👍", "🏽"]
+    assert make_unit("byte").split("A€") == ["<0x41>", "<0xE2>", "<0x82>", "<0xAC>"]
+    assert make_unit("byte").alphabet() == [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def test_joined_bytes_that_are_no_text(unit):
+    tokens = {"byte": ["<0x41>", "<0xE2>", "<0x82>", "<0x42>"], "bpe": ["A", "â", "Ĥ", "B"]}
+    if unit.name in tokens:
+        assert unit.join(tokens[unit.name]) == "A\ufffdB"
+
+
+def test_a_marker_is_joined_as_it_is_spelt(unit):
+    tokens = [*unit.split("a"), UNKNOWN, *unit.split("b")]
+    assert unit.join(tokens) == ("a <unk> b" if unit.name == "word" else "a<unk>b")
+
+
+def test_bpe_learns_frequent_pieces_up_to_its_size():
+    unit = make_unit("bpe", size=300, training=TRAINING)
+    assert len(unit.alphabet()) == len(set(unit.alphabet())) <= 300
+    assert unit.split("the cat") == ["the", "Ġcat"]
+    assert len(make_unit("bpe", size=260, training=TRAINING).alphabet()) == 260
+    assert len(make_unit("bpe", size=256, training=TRAINING).alphabet()) == 256
+    assert len(make_unit("bpe", size=5000, training=["once"]).alphabet()) == 256
+    assert make_unit("bpe", size=300, training=[]).split("ab") == ["a", "b"]
+
+
+def test_bpe_is_trained_from_a_stream():
+    assert (
+        make_unit("bpe", size=300, training=iter(TRAINING)).to_json()
+        == make_unit("bpe", size=300, training=TRAINING).to_json()
+    )
+
+
+def test_bpe_is_the_same_in_every_process():
+    code = (
+        "import json, random\nfrom elman.text.units import make_unit\n"
+        "chance = random.Random(8)\n"
+        "words = [''.join(chance.choice('abcdé') for _ in range(chance.randint(1, 6))) for _ in range(300)]\n"
+        "texts = [' '.join(chance.choice(words) for _ in range(12)) for _ in range(500)]\n"
+        "print(json.dumps(make_unit('bpe', size=900, training=texts).to_json()))"
+    )
+    outputs = {
+        hashlib.sha256(
+            subprocess.run(
+                [sys.executable, "-c", code],
+                env={"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": threads},
+                capture_output=True,
+                check=True,
+            ).stdout
+        ).hexdigest()
+        for seed, threads in (("0", "1"), ("1", "2"), ("2", "4"))
+    }
+    assert len(outputs) == 1
+
+
+def test_mistakes():
+    with pytest.raises(UnknownNameError, match="did you mean 'character'"):
+        make_unit("charcter")
+    with pytest.raises(ArgumentError, match="give the texts"):
+        make_unit("bpe")
+    with pytest.raises(ArgumentError, match="size is 255; byte-pair encoding starts with the 256 bytes"):
+        make_unit("bpe", size=255, training=TRAINING)
+
+
+def damaged_tokenizers():
+    saved = make_unit("bpe", size=260, training=TRAINING).to_json()
+    yield {**saved, "tokenizer": None}
+    yield {**saved, "tokenizer": {}}
+    yield {**saved, "tokenizer": {**saved["tokenizer"], "decoder": None}}
+    yield {**saved, "tokenizer": {**saved["tokenizer"], "pre_tokenizer": None}}
+    yield {
+        **saved,
+        "tokenizer": {**saved["tokenizer"], "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}},
+    }
+    del saved["tokenizer"]
+    yield saved
+
+
+def test_damaged_files_are_named_as_such():
+    for damaged in damaged_tokenizers():
+        with pytest.raises(RunError, match="a saved tokenizer"):
+            unit_from_json(damaged)
+    for damaged in (
+        None,
+        [],
+        {},
+        {"unit": "word"},
+        {"unit": ["word"], "lowercase": True},
+        {"lowercase": False},
+    ):
+        with pytest.raises(RunError, match="a saved unit has"):
+            unit_from_json(damaged)
+
+
+def test_tokenizers_are_imported_for_bpe_only():
+    code = (
+        "import sys\nfrom elman.text.units import make_unit\n"
+        "make_unit('word').split('a b')\nprint('tokenizers' in sys.modules, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
