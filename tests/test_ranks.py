@@ -22,6 +22,7 @@ RANKS = {
     "layers": 4,
     "models": 5,
     "decoding": 5,
+    "metrics": 5,
     "tasks": 6,
     "corpora": 6,
     "training": 7,

@@ -53,7 +53,10 @@ class Registry:
 
 
 CELLS = Registry("elman.cells", "Cell")
-REGISTRIES = (CELLS,)
+STRATEGIES = Registry("elman.decoding", "Strategy")
+CORPORA = Registry("elman.corpora", "Corpus")
+TASKS = Registry("elman.tasks", "Task")
+REGISTRIES = (CELLS, STRATEGIES, CORPORA, TASKS)
 
 
 def register(name: str, part: type) -> None:

@@ -1,0 +1,1 @@
+"""Metrics: how well predictions agree with the truth, in plain Python and numpy."""

@@ -1,0 +1,1 @@
+"""Models: what tasks build from layers: heads over the outputs of a network, and their losses."""

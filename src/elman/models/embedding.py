@@ -1,0 +1,136 @@
+"""Tokens as vectors: learned, one-hot or pretrained; words also by their characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elman.layers.rnn import RNN
+
+
+class Embedding(nn.Module):
+    """``e = E x`` for token numbers of any shape (row L1); ``width`` 0 feeds the one-hot x itself."""
+
+    def __init__(self, V: int, width: int) -> None:
+        super().__init__()
+        self.V, self.output_size = V, width or V
+        self.weight = nn.Parameter(torch.randn(V, width) * width**-0.5) if width else None
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if self.weight is None:
+            return F.one_hot(ids, self.V).to(torch.get_default_dtype())
+        return F.embedding(ids, self.weight)
+
+
+class Hiding(nn.Module):
+    """In training a token that occurs n times is shown as unknown with probability ``α / (α + n)``.
+
+    So the unknown token is learned from the rare ones, which it will stand for (Kiperwasser & Goldberg 2016).
+    """
+
+    rates: Tensor
+
+    def __init__(self, strength: float, counts: Sequence[int], unknown: int) -> None:
+        super().__init__()
+        n = torch.tensor(counts, dtype=torch.float32)
+        rates = strength / (strength + n)
+        rates[n == 0] = 0.0  # markers
+        self.register_buffer("rates", rates, persistent=False)
+        self.unknown = unknown
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        if not self.training:
+            return tokens
+        hidden = torch.rand(tokens.shape, device=tokens.device) < self.rates[tokens]
+        return tokens.masked_fill(hidden, self.unknown)
+
+
+class Pretrained(nn.Module):
+    """Vectors that were learned elsewhere, tuned or frozen; number 0 is a word without one."""
+
+    weight: Tensor
+
+    def __init__(self, rows: int, width: int, *, tuned: bool) -> None:
+        super().__init__()
+        self.output_size = width
+        if tuned:
+            self.weight = nn.Parameter(torch.zeros(rows, width))
+        else:
+            self.register_buffer("weight", torch.zeros(rows, width))
+
+    def fill(self, matrix: Any) -> None:
+        """Take the vectors of a file, scaled so that a component is about as large as a learned one's."""
+        matrix = torch.as_tensor(matrix, dtype=torch.float32)
+        with torch.no_grad():
+            self.weight[1:] = matrix / (matrix.std() * matrix.shape[1] ** 0.5).clamp_min(1e-8)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self.weight)
+
+
+@dataclass(frozen=True)
+class WordBatch:
+    """The distinct words of a batch, the unknown one first, and where they stand.
+
+    tokens (U,): numbers in the vocabulary; vectors (U,): rows of the pretrained table; characters (U, C) with
+    their lengths (U,); places (B, T): which word stands where; lengths (B,).
+    """
+
+    tokens: Tensor
+    vectors: Tensor
+    characters: Tensor
+    character_lengths: Tensor
+    places: Tensor
+    lengths: Tensor
+
+
+class Words(nn.Module):
+    """A word as its learned vector, its pretrained vector and what an RNN reads in its letters, side by side.
+
+    Every distinct word of a batch is composed once, however often it occurs.
+    """
+
+    def __init__(
+        self,
+        V: int,
+        width: int,
+        *,
+        hiding: Hiding | None = None,
+        token_dropout: float = 0.0,
+        pretrained: Pretrained | None = None,
+        characters: int = 0,
+        character_width: int = 0,
+        cell: str = "lstm",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.hiding, self.token_dropout, self.dropout = hiding, token_dropout, dropout
+        self.embedding = Embedding(V, width)
+        self.pretrained = pretrained
+        self.output_size = self.embedding.output_size + (pretrained.output_size if pretrained else 0)
+        self.spelling: RNN | None = None
+        if character_width:
+            self.letters = Embedding(characters, character_width)
+            self.spelling = RNN(cell, character_width, character_width, bidirectional=True)
+            self.output_size += self.spelling.output_size
+
+    def forward(self, words: WordBatch) -> Tensor:
+        tokens = words.tokens if self.hiding is None else self.hiding(words.tokens)
+        parts = [self.embedding(tokens)]
+        if self.pretrained is not None:
+            parts.append(self.pretrained(words.vectors))
+        if self.spelling is not None:
+            letters = F.dropout(self.letters(words.characters), self.dropout, self.training)
+            parts.append(self.spelling(letters, words.character_lengths).last)
+        composed = torch.cat(parts, -1) if len(parts) > 1 else parts[0]  # (U, ·)
+        places = words.places
+        if self.training and self.token_dropout:
+            places = places.masked_fill(
+                torch.rand(places.shape, device=places.device) < self.token_dropout, 0
+            )
+        return F.embedding(places, composed)  # (B, T, ·)

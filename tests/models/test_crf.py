@@ -1,0 +1,235 @@
+"""The CRF against the sum over all tag sequences, written out."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from comparison import assert_close
+from elman.errors import ArgumentError, ShapeError
+from elman.metrics.spans import legal_transitions, well_formed
+from elman.models.crf import CRF
+
+LENGTHS = torch.tensor([4, 1, 3, 2])
+
+
+def made(K=3, dtype=torch.float64):
+    crf = CRF(K).to(dtype)
+    for parameter in crf.parameters():
+        torch.nn.init.normal_(parameter)
+    return crf
+
+
+def score(crf, scores, tags):
+    """s(y) of one sentence, by the definition."""
+    total = crf.start[tags[0]] + crf.end[tags[-1]]
+    total = total + sum(scores[t, tag] for t, tag in enumerate(tags))
+    return total + sum(crf.transitions[before, after] for before, after in itertools.pairwise(tags))
+
+
+def legal_paths(crf, length):
+    K, allowed = crf.tags, crf.allowed.tolist()
+    for tags in itertools.product(range(K), repeat=length):
+        if all(allowed[before][after] for before, after in itertools.pairwise((K, *tags, K))):
+            yield tags
+
+
+def enumerated(crf, scores, tags, lengths):
+    rows = []
+    for row, length in enumerate(lengths.tolist()):
+        everything = torch.stack([score(crf, scores[row], path) for path in legal_paths(crf, length)])
+        rows.append(score(crf, scores[row], tags[row, :length].tolist()) - everything.logsumexp(0))
+    return torch.stack(rows)
+
+
+def values_and_gradients(crf, scores, compute):
+    crf.zero_grad()
+    scores = scores.clone().requires_grad_()
+    values = compute(scores)
+    (values * torch.arange(1, len(values) + 1)).sum().backward()
+    gradients = {
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+        for name, parameter in crf.named_parameters()
+    }
+    return {"values": values.detach(), "scores": scores.grad, **gradients}
+
+
+NO_CONSTRAINT = torch.ones(4, 4, dtype=torch.bool)
+SOME = NO_CONSTRAINT.clone()
+SOME[0, 1] = SOME[2, 2] = SOME[3, 2] = SOME[0, 3] = False  # two transitions, a start and an end
+
+
+@pytest.mark.parametrize("allowed", [NO_CONSTRAINT, SOME], ids=["free", "constrained"])
+@pytest.mark.parametrize("lengths", [LENGTHS, torch.tensor([1]), torch.tensor([4, 4])])
+def test_likelihood_is_that_of_all_sequences_written_out(lengths, allowed):
+    crf = made()
+    crf.constrain(allowed)
+    B, T = len(lengths), int(lengths.max())
+    scores = torch.randn(B, T, 3, dtype=torch.float64) * 3
+    tags = torch.ones(B, T, dtype=torch.long)  # 1 1 1 … is legal in both
+    found = values_and_gradients(crf, scores, lambda s: crf.log_likelihood(s, tags, lengths))
+    expected = values_and_gradients(crf, scores, lambda s: enumerated(crf, s, tags, lengths))
+    assert_close(found, expected, 1e-9)
+    if allowed is SOME:
+        assert found["transitions"][0, 1] == found["start"][2] == found["end"][0] == 0
+
+
+def test_the_likelihoods_of_all_sequences_make_one():
+    crf = made()
+    crf.constrain(SOME)
+    scores = torch.randn(1, 4, 3, dtype=torch.float64)
+    paths = torch.tensor(list(legal_paths(crf, 4)))
+    found = crf.log_likelihood(scores.expand(len(paths), 4, 3), paths, [4] * len(paths))
+    assert math.isclose(found.exp().sum().item(), 1.0, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("allowed", [NO_CONSTRAINT, SOME], ids=["free", "constrained"])
+def test_decoding_finds_the_best_legal_sequence(allowed):
+    crf = made()
+    crf.constrain(allowed)
+    for _ in range(20):
+        scores = torch.randn(4, 4, 3, dtype=torch.float64)
+        expected = []
+        for row, length in zip(scores, LENGTHS.tolist(), strict=True):
+            paths = list(legal_paths(crf, length))
+            values = torch.stack([score(crf, row, path) for path in paths])
+            expected.append(list(paths[int(values.argmax())]))
+        assert crf.decode(scores, LENGTHS) == expected
+
+
+@pytest.mark.parametrize("filling", [0.0, 1e30, math.inf, math.nan])
+def test_padding_reaches_nothing(filling):
+    crf = made(dtype=torch.float32)
+    real = (torch.arange(6) < LENGTHS[:, None])[..., None]
+    scores = torch.randn(4, 6, 3)
+    tags = torch.randint(3, (4, 6))
+    padded = scores.where(real, filling)
+    wrong_tags = tags.where(real[..., 0], -100)
+    found = values_and_gradients(crf, padded, lambda s: crf.log_likelihood(s, wrong_tags, LENGTHS))
+    assert (found["scores"].where(real, 0) == found["scores"]).all()
+    for row, length in enumerate(LENGTHS.tolist()):
+        alone = scores[row : row + 1, :length]
+        expected = crf.log_likelihood(alone, tags[row : row + 1, :length], [length])
+        assert_close({"row": found["values"][row : row + 1]}, {"row": expected.detach()}, 1e-5)
+        assert crf.decode(padded, LENGTHS)[row] == crf.decode(alone, [length])[0]
+    assert all(gradient.isfinite().all() for gradient in found.values())
+
+
+@pytest.mark.parametrize("size", [1e-3, 10.0, 100.0])
+def test_large_scores_are_summed_as_exactly_as_by_logsumexp(size):
+    K, T = 9, 30
+    crf = made(K, torch.float32)
+    scores, tags = torch.randn(5, T, K) * size, torch.randint(K, (5, T))
+    alpha = (crf.start + scores[:, 0]).double()
+    for t in range(1, T):
+        alpha = (alpha[:, :, None] + crf.transitions).logsumexp(1) + scores[:, t]
+    total = (alpha + crf.end).logsumexp(1)
+    own = torch.stack(
+        [score(crf, row.double(), path) for row, path in zip(scores, tags.tolist(), strict=True)]
+    )
+    found = values_and_gradients(crf, scores, lambda s: crf.log_likelihood(s, tags, [T] * 5))
+    assert_close({"values": found["values"]}, {"values": (own - total).detach().float()}, 1e-4 * size + 1e-4)
+    assert all(gradient.isfinite().all() for gradient in found.values())
+
+
+def test_scores_far_beyond_all_reason_stay_finite():
+    crf = made(dtype=torch.float32)
+    crf.constrain(SOME)
+    scores = torch.randn(2, 8, 3) * 1e6
+    found = values_and_gradients(
+        crf, scores, lambda s: crf.log_likelihood(s, torch.ones(2, 8, dtype=torch.long), [8, 3])
+    )
+    assert all(value.isfinite().all() for value in found.values())
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        ["O", "B-x", "I-x", "B-y", "I-y"],
+        ["O", "B-x", "I-x", "E-x", "S-x", "S-y"],
+        ["B-x", "I-x", "L-x", "U-x", "O"],
+    ],
+)
+def test_only_well_formed_tags_are_decoded(tags):
+    crf = CRF(len(tags))
+    crf.constrain(legal_transitions(tags))
+    scheme = "BIO" if "B-y" in tags else "BIOES"
+    lengths = torch.randint(1, 9, (200,))
+    scores = torch.randn(200, 8, len(tags)) * 10
+    for path in crf.decode(scores, lengths):
+        assert well_formed([tags[tag] for tag in path], scheme)
+    crf.constrain(torch.ones(len(tags) + 1, len(tags) + 1, dtype=torch.bool))
+    free = crf.decode(scores, lengths)
+    assert not all(well_formed([tags[tag] for tag in path], scheme) for path in free)
+
+
+def test_constraints_travel_with_the_weights():
+    crf, other = made(), CRF(3).double()
+    crf.constrain(SOME.numpy())
+    other.load_state_dict(crf.state_dict())
+    assert torch.equal(other.allowed, SOME)
+    assert "3 tags, 4 transitions forbidden" in repr(other)
+
+
+def test_it_learns_transitions_that_scores_do_not_show():
+    crf = CRF(3)
+    tags = (torch.arange(12) % 3).expand(2, 12)
+    scores, lengths = torch.zeros(2, 12, 3), torch.tensor([12, 7])
+    optimizer = torch.optim.Adam(crf.parameters(), lr=0.2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = -crf.log_likelihood(scores, tags, lengths).sum()
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.1
+    assert crf.decode(scores, lengths) == [tags[0].tolist(), tags[0, :7].tolist()]
+
+
+def test_one_tag_is_certain():
+    crf = CRF(1)
+    assert crf.log_likelihood(torch.randn(2, 3, 1), torch.zeros(2, 3, dtype=torch.long), [3, 1]).tolist() == [
+        0,
+        0,
+    ]
+    assert crf.decode(torch.randn(2, 3, 1), [3, 1]) == [[0, 0, 0], [0]]
+
+
+def test_autocast_and_half_precision_scores():
+    crf = made(dtype=torch.float32)
+    scores, tags = torch.randn(4, 4, 3), torch.randint(3, (4, 4))
+    plain = crf.log_likelihood(scores.bfloat16().float(), tags, LENGTHS)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = crf.log_likelihood(scores.bfloat16(), tags, LENGTHS)
+    assert found.dtype == torch.float32
+    assert_close({"values": found.detach()}, {"values": plain.detach()}, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda crf: CRF(0), "tags is 0; it must be a whole number of at least 1"),
+        (
+            lambda crf: crf.decode(torch.zeros(2, 3), [3, 3]),
+            r"scores has shape \(2, 3\); it must be \(B, T, 3\)",
+        ),
+        (lambda crf: crf.decode(torch.zeros(2, 3, 3), [3, 0]), r"lengths\[1\] is 0"),
+        (
+            lambda crf: crf.log_likelihood(torch.zeros(1, 2, 3), torch.tensor([[0, 3]]), [2]),
+            "tags holds 3; there are tags 0 to 2",
+        ),
+        (
+            lambda crf: crf.log_likelihood(torch.zeros(1, 2, 3), torch.tensor([[0, -1]]), [2]),
+            "tags holds -1",
+        ),
+        (
+            lambda crf: crf.log_likelihood(torch.zeros(1, 2, 3), torch.tensor([0, 1]), [2]),
+            r"tags has shape \(2\)",
+        ),
+        (lambda crf: crf.constrain(torch.ones(3, 3, dtype=torch.bool)), r"allowed has shape \(3, 3\)"),
+        (lambda crf: crf.constrain(torch.ones(4, 4)), "allowed is torch.float32; it must hold truth values"),
+    ],
+)
+def test_mistakes_are_explained(call, message):
+    with pytest.raises((ShapeError, ArgumentError), match=message):
+        call(CRF(3))
