@@ -1,0 +1,1 @@
+"""Built-in corpora: generated with a seed from grammars and from what every machine has."""

@@ -1,0 +1,110 @@
+"""Agreement over long distances: "the flights the airline was cancelling were full"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from random import Random
+from typing import Any, ClassVar
+
+from elman.corpora.base import ProbedCorpus, ProbeItem, split_of
+
+SIZES = {"train": 20_000, "dev": 1_000, "test": 1_000}
+LARGEST = 4  # phrases between the subject and its verb
+NOUNS = (
+    ("airline", "airlines"),
+    ("author", "authors"),
+    ("bridge", "bridges"),
+    ("captain", "captains"),
+    ("doctor", "doctors"),
+    ("driver", "drivers"),
+    ("farmer", "farmers"),
+    ("flight", "flights"),
+    ("garden", "gardens"),
+    ("letter", "letters"),
+    ("museum", "museums"),
+    ("pilot", "pilots"),
+    ("river", "rivers"),
+    ("teacher", "teachers"),
+    ("ticket", "tickets"),
+    ("train", "trains"),
+)
+VERBS = (("was", "were"), ("is", "are"))
+DOING = ("cancelling", "delaying", "describing", "following", "watching", "missing", "painting", "visiting")
+HOW = ("", "again", "very slowly", "again and again", "once and for all", "as often as ever before")
+PREPOSITIONS = ("near", "behind", "beside", "above", "without", "from")
+ADJECTIVES = ("full", "late", "old", "small", "quiet", "famous", "strange", "ready")
+
+
+class Agreement(ProbedCorpus):
+    """Sentences in which a verb agrees in number with a subject that stands up to 40 words before it.
+
+    Up to four phrases come in between, side by side or inside each other: "near the old river",
+    "that was watching the pilots", "the airline was cancelling again". Nothing but the subject tells
+    the number of the last verb: any noun does anything to any other, so that meaning gives no hint.
+    The attractors of a probe are the nouns of the other number.
+
+    >>> for example in islice(Agreement().examples("train"), 2, 4):
+    ...     print(example["text"])
+    the ticket was full
+    the trains near the strange train that was watching once and for all the famous letter are old
+    """
+
+    summary = "a grammar of number agreement across relative clauses and prepositional phrases; with a probe"
+    settings: ClassVar[dict[str, Any]] = {"text.unit": "word", "model.embedding": 32, "model.hidden": 64}
+
+    def generate(self, split: str, random: Random) -> Iterator[dict[str, Any]]:
+        # As in real text, the more phrases the rarer.
+        sentences = _sentences(split, random, lambda: random.randint(0, random.randint(0, LARGEST)))
+        for _, text in islice(sentences, SIZES[split]):
+            yield {"text": text}
+
+    def probe(self, seed: int, items: int) -> list[ProbeItem]:
+        """Sentences up to their last verb: its right form against the other one."""
+        random = Random(f"probe {seed}")
+        sentences = _sentences("test", random, lambda: random.randint(0, LARGEST))
+        return [item for item, _ in islice(sentences, items)]
+
+
+def _sentences(split: str, random: Random, phrases: Callable[[], int]) -> Iterator[tuple[ProbeItem, str]]:
+    """Sentences of a split without end, each cut at its last verb and whole; short ones come again."""
+    while True:
+        item = _item(random, phrases())
+        text = f"{item.prefix} {item.right} {random.choice(ADJECTIVES)}"
+        if split_of(text) == split:
+            yield item, text
+
+
+def _item(random: Random, phrases: int) -> ProbeItem:
+    plural = random.randrange(2)
+    numbers: list[int] = []
+    behind = _phrases(random, phrases, plural, numbers)
+    prefix = " ".join(["the", random.choice(NOUNS)[plural], *behind])
+    verb = random.choice(VERBS)
+    attractors = sum(number != plural for number in numbers)
+    return ProbeItem(prefix, verb[plural], verb[1 - plural], len(behind), attractors)
+
+
+def _phrases(random: Random, count: int, plural: int, numbers: list[int]) -> list[str]:
+    """Phrases that hang on a noun of that number; the numbers of the nouns in them are noted."""
+    words: list[str] = []
+    while count:
+        inside = random.randrange(count)  # so many of them hang on the noun of this one
+        words += _phrase(random, inside, plural, numbers)
+        count -= 1 + inside
+    return words
+
+
+def _phrase(random: Random, inside: int, plural: int, numbers: list[int]) -> list[str]:
+    number = random.randrange(2)
+    numbers.append(number)
+    adjectives = random.sample(ADJECTIVES, random.randrange(3))
+    noun = ["the", *adjectives, random.choice(NOUNS)[number], *_phrases(random, inside, number, numbers)]
+    doing = [random.choice(DOING), *random.choice(HOW).split()]
+    return random.choice(
+        (
+            [random.choice(PREPOSITIONS), *noun],
+            ["that", random.choice(VERBS)[plural], *doing, *noun],
+            [*noun, random.choice(VERBS)[number], *doing],
+        )
+    )

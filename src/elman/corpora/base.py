@@ -1,0 +1,78 @@
+"""What a built-in corpus is: examples for a task, in three splits, the same for a seed on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar
+
+from elman.errors import ArgumentError
+
+SPLITS = ("train", "dev", "test")
+
+
+@dataclass(frozen=True)
+class ProbeItem:
+    """A sentence up to a word that an earlier word decides, with a right and a wrong form of it."""
+
+    prefix: str
+    right: str
+    wrong: str
+    distance: int  # words between the one that decides and the one asked for
+    attractors: int  # words in between that speak for the wrong one
+
+
+class Corpus:
+    """A corpus writes ``generate``; a file of this folder holds one, and is named like it.
+
+    >>> from elman.registry import CORPORA
+    >>> corpus = CORPORA.find("worked_example")()
+    >>> next(corpus.examples("train"))
+    {'class': 'I', 'sequence': 'love my cat'}
+    """
+
+    task: ClassVar[str]  # "lm", "tag", "classify" or "class2seq": it decides the fields of an example
+    summary: ClassVar[str]  # one line
+    settings: ClassVar[dict[str, Any]] = {}  # what suits this corpus in a config, by dotted key
+
+    def examples(self, split: str, seed: int = 1) -> Iterator[dict[str, Any]]:
+        """The examples of a split; no two splits share one, even where their seeds differ."""
+        if split not in SPLITS:
+            raise ArgumentError(f"split is {split!r}; it must be one of {', '.join(map(repr, SPLITS))}")
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise ArgumentError(f"seed is {seed!r}; it must be a whole number")
+        return self.generate(split, Random(f"{split} {seed}"))
+
+    def generate(self, split: str, random: Random) -> Iterator[dict[str, Any]]:
+        """The examples of a known split, drawn from nothing but ``random``."""
+        raise NotImplementedError
+
+
+class ProbedCorpus(Corpus):
+    """A corpus for language models that also asks what they have learned.
+
+    >>> from elman.registry import CORPORA
+    >>> item = CORPORA.find("agreement")().probe(seed=3, items=1)[0]
+    >>> item.prefix
+    'the museums that are watching very slowly the famous pilot the small museum is missing again and again'
+    >>> item.right, item.wrong, item.distance, item.attractors
+    ('were', 'was', 16, 2)
+    """
+
+    task = "lm"
+
+    def probe(self, seed: int, items: int) -> list[ProbeItem]:
+        """That many questions, made of sentences of the test split."""
+        raise NotImplementedError
+
+
+def split_of(text: str) -> str:
+    """The split that a text belongs to, whatever the seed: 8 in 10 train, 1 dev, 1 test.
+
+    >>> split_of("the flights were full")
+    'train'
+    """
+    tenth = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) % 10
+    return {0: "dev", 1: "test"}.get(tenth, "train")
