@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from elman.cells.base import Cell
     from elman.layers.rnn import RNN
+    from elman.predictor import load
     from elman.registry import register
 
 __version__ = "0.1.0"
-__all__ = ["RNN", "Cell", "__version__", "register"]
+__all__ = ["RNN", "Cell", "__version__", "load", "register"]
 
-_HOMES = {"Cell": "elman.cells.base", "RNN": "elman.layers.rnn", "register": "elman.registry"}
+_HOMES = {
+    "Cell": "elman.cells.base",
+    "RNN": "elman.layers.rnn",
+    "load": "elman.predictor",
+    "register": "elman.registry",
+}
 
 
 def __getattr__(name: str) -> Any:

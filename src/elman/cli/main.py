@@ -17,6 +17,149 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")]
+Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting, as model.hidden=200.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+
+
+@app.command()
+def train(
+    task: Annotated[str | None, typer.Argument(help="lm, tag, classify or class2seq.")] = None,
+    train: Annotated[str | None, typer.Option(help="Training file, or builtin:NAME (elman corpora).")] = None,
+    train_target: Annotated[str | None, typer.Option(help="Second, line-aligned training file.")] = None,
+    dev: Annotated[str | None, typer.Option(help="Validation file; a part is held out without.")] = None,
+    dev_target: Annotated[str | None, typer.Option(help="Second, line-aligned validation file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings as TOML (elman init TASK).")] = None,
+    columns: Annotated[str | None, typer.Option(help="Which column is what: text=1,label=0.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="tab, comma, space or one character.")] = None,
+    setting: Set = [],  # noqa: B006
+    baseline: Annotated[
+        str | None, typer.Option(help="A comparator instead of the network: ngram, window or bag.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run exactly where it was saved.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Sizes, memory, time and the first batch; no training.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option(help="No progress.")] = False,
+    tensorboard: Annotated[bool, typer.Option(help="Also write TensorBoard files into the run.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a model from a file; what is not set is chosen for the data."""
+    from elman.cli import train as work
+
+    files = {
+        "train": train,
+        "train_target": train_target,
+        "dev": dev,
+        "dev_target": dev_target,
+        "delimiter": delimiter,
+    }
+    given = task or config or train
+    if resume and not given and setting:
+        raise typer.BadParameter("a continued run keeps its settings; leave out --set", param_hint="--set")
+    settings = work.collect(task, config, files, columns, setting, baseline) if given else None
+    if dry_run:
+        if settings is None:
+            raise typer.BadParameter("what should be tried? Name a task and --train", param_hint="--dry-run")
+        work.dry_run(settings, as_json=as_json)
+        return
+    if out is None:
+        raise typer.BadParameter("where should the run go? Name a folder", param_hint="--out")
+    work.train(settings, out, resume=resume, as_json=as_json, quiet=quiet, tensorboard=tensorboard)
+
+
+@app.command()
+def predict(
+    run: Run,
+    file: Annotated[str, typer.Argument(help="One text a line; - is stdin.")] = "-",
+    setting: Set = [],  # noqa: B006
+    as_json: Json = False,
+) -> None:
+    """One line in, one line out: labels, tags, sequences, continuations."""
+    from elman.cli.use import predict as work
+
+    work(run, file, setting, as_json=as_json)
+
+
+@app.command()
+def evaluate(
+    run: Run,
+    file: Annotated[str, typer.Argument(help="A file laid out as the training data, or builtin:NAME/test.")],
+    target: Annotated[str | None, typer.Option(help="Second, line-aligned file.")] = None,
+    setting: Set = [],  # noqa: B006
+    as_json: Json = False,
+) -> None:
+    """Figures on a file: loss, perplexity, accuracy, F1, whatever the task has."""
+    from elman.cli.use import evaluate as work
+
+    work(run, file, target, setting, as_json=as_json)
+
+
+@app.command()
+def generate(
+    run: Run,
+    prompt: Annotated[list[str], typer.Option(help="A beginning, or a class; may be repeated.")] = [],  # noqa: B006
+    number: Annotated[int, typer.Option("--number", "-n", min=1, help="Sequences for each prompt.")] = 1,
+    setting: Set = [],  # noqa: B006
+    trace: Annotated[bool, typer.Option(help="Show the unrolling step by step (class2seq).")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let a language model or a class-to-sequence model write."""
+    from elman.cli.use import generate as work
+
+    work(run, prompt, number, setting, as_json=as_json, trace=trace)
+
+
+@app.command()
+def score(
+    run: Run,
+    file: Annotated[str, typer.Argument(help="One text a line; - is stdin.")] = "-",
+    tokens: Annotated[bool, typer.Option(help="Every token with its log-probability.")] = False,
+    pairs: Annotated[
+        bool, typer.Option(help="Two texts a line, apart by a tab: which is more probable?")
+    ] = False,
+    probe: Annotated[
+        str | None, typer.Option(help="agreement or recall: how often the right word wins, by distance.")
+    ] = None,
+    against: Annotated[
+        list[Path], typer.Option(metavar="RUN", help="With --probe: another run beside it; may be repeated.")
+    ] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="With --probe: a picture (.png, .svg or .pdf).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Log-probabilities of texts by the chain rule, the end marker counted."""
+    if probe is not None:
+        if file != "-" or tokens or pairs:
+            raise typer.BadParameter("a probe brings its own texts; name other runs with --against")
+        from elman.cli.probe import probe as test
+
+        test([run, *against], probe, as_json=as_json, out=out)
+        return
+    if against or out is not None:
+        raise typer.BadParameter("--against and --out belong to --probe")
+    from elman.cli.use import score as work
+
+    work(run, file, tokens=tokens, pairs=pairs, as_json=as_json)
+
+
+@app.command()
+def init(task: Annotated[str, typer.Argument(help="lm, tag, classify or class2seq.")]) -> None:
+    """Print a complete commented TOML of a task's settings."""
+    from elman.cli.show import init as work
+
+    work(task)
+
+
+@app.command()
+def corpora(as_json: Json = False) -> None:
+    """List the built-in corpora with samples."""
+    from elman.cli.show import corpora as work
+
+    work(as_json=as_json)
+
 
 @app.command()
 def demo(
@@ -42,9 +185,12 @@ def bench(
 
 
 def run() -> None:
-    """The entry of the command: what a user did wrong is one line on stderr and exit code 2."""
+    """The entry of the command: what a user did wrong is a line on stderr and an exit code of its own."""
     try:
         app()
     except ElmanError as error:
         print(f"elman: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        raise SystemExit(error.exit_code) from None
+    except BrokenPipeError:  # the reader of our output has gone
+        sys.stderr.close()
+        raise SystemExit(141) from None

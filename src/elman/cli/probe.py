@@ -1,0 +1,86 @@
+"""``elman score --probe``: what language models remember, side by side (row L5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elman.cli.talk import put, put_json, say
+from elman.corpora.base import ProbedCorpus, ProbeItem
+from elman.errors import ArgumentError
+from elman.inspection.probes import measure, probe_figure, readable, table
+from elman.predictor import Predictor, load
+from elman.registry import CELLS, CORPORA
+from elman.tasks.lm import Lm
+
+ITEMS, SEED = 4000, 1  # the same questions for everyone
+SHOWN = 5  # unknown words that an error names
+
+
+def probe(runs: list[Path], name: str, *, as_json: bool, out: Path | None) -> None:
+    """Every run answers the same questions: a table or a line of JSON a run, and a picture by distance."""
+    corpus = probed(name)
+    predictors = [load(run) for run in dict.fromkeys(runs)]
+    items = corpus.probe(SEED, ITEMS)
+    for predictor in predictors:
+        items = known_items(predictor, items, name)
+    labels = labels_of(predictors)
+    results = {
+        label: measure(predictor.score, items) for label, predictor in zip(labels, predictors, strict=True)
+    }
+    if as_json:
+        for predictor, (label, result) in zip(predictors, results.items(), strict=True):
+            run = str(predictor.run)
+            put_json(
+                {"probe": name, "run": run, "label": label, "skipped": ITEMS - len(items), **result.to_json()}
+            )
+    else:
+        put(f"{name}: is the right word more probable than the wrong one? Guessing gets 50 %.\n")
+        put(table(results))
+    if out is not None:
+        probe_figure(results, title=f"{name.capitalize()}: how far back does each network remember?").savefig(
+            out
+        )
+        say(f"picture: {out}")
+
+
+def probed(name: str) -> ProbedCorpus:
+    """The corpus of that name, which must be one that asks questions."""
+    corpus = CORPORA.find(name)()
+    if not isinstance(corpus, ProbedCorpus):
+        others = [other for other in CORPORA.names() if issubclass(CORPORA.find(other), ProbedCorpus)]
+        raise ArgumentError(f"the corpus {name!r} has no probe; choose {' or '.join(others)}")
+    return corpus
+
+
+def known_items(predictor: Predictor, items: list[ProbeItem], name: str) -> list[ProbeItem]:
+    """The questions without those that have a word the model does not know; how many is said."""
+    task = predictor.task
+    if not isinstance(task, Lm):
+        raise ArgumentError(f"{predictor.run} is a {task.name} model; a probe asks language models")
+    known, missing = readable(items, task.unit.split, task.vocabulary)
+    if not missing:
+        return known
+    words = ", ".join(sorted(missing)[:SHOWN]) + (" …" if len(missing) > SHOWN else "")
+    unknown = f"{predictor.run} does not know {len(missing)} words of the probe ({words})"
+    if not known:
+        raise ArgumentError(
+            f"{unknown}, which leaves no question; train on builtin:{name} or on text with them"
+        )
+    say(
+        f"{unknown}; skipped {len(items) - len(known):,} of {len(items):,} questions with them, for every run"
+    )
+    return known
+
+
+def labels_of(predictors: list[Predictor]) -> list[str]:
+    """The kinds of network where they differ, otherwise the names of the folders, or the whole paths."""
+    kinds = [kind_of(predictor) for predictor in predictors]
+    folders = [predictor.run.name for predictor in predictors]
+    paths = [str(predictor.run) for predictor in predictors]
+    return next(labels for labels in (kinds, folders, paths) if len({*labels}) == len(labels))
+
+
+def kind_of(predictor: Predictor) -> str:
+    """ "Elman", "LSTM"; a comparator is called by its own name."""
+    model = predictor.config.model
+    return CELLS.find(model.cell).__name__ if model.encoder == "rnn" else str(model.encoder)

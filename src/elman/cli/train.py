@@ -1,0 +1,195 @@
+"""``elman train``: from a file to a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from elman.cli.talk import put_json, say
+from elman.config import Config, ModelSettings, merge, parse_settings, put, read_toml, validate
+from elman.errors import ConfigError
+from elman.text.readers import parse_columns
+from elman.training.loop import Trainer
+from elman.training.progress import Progress
+from elman.training.report import write_card, write_report
+from elman.training.run import (
+    Interrupted,
+    Prepared,
+    begin,
+    build,
+    count_parameters,
+    make_task,
+    prepare,
+    read_config,
+    settings_class,
+    train_run,
+)
+from elman.training.sources import corpus_settings, exists
+
+
+def collect(
+    task: str | None,
+    config: Path | None,
+    files: dict[str, str | None],
+    columns: str | None,
+    pairs: list[str],
+    baseline: str | None,
+) -> Config:
+    """The settings of a new run: the file's, then the command line's; later ones win."""
+    tables = read_toml(config) if config else {}
+    name = task or tables.get("task")
+    if name is None:
+        raise ConfigError("no task; name one: elman train lm|tag|classify|class2seq")
+    if task and tables.get("task", task) != task:
+        raise ConfigError(f"{config} is for the task {tables['task']!r}, the command line says {task!r}")
+    given: dict[str, Any] = {
+        "task": name,
+        "data": {key: value for key, value in files.items() if value is not None},
+    }
+    if columns is not None:
+        given["data"]["columns"] = parse_columns(columns)
+    if baseline is not None:
+        put(given, "model.encoder", baseline)
+    kind = settings_class(str(name))
+    train = given["data"].get("train") or tables.get("data", {}).get("train")
+    suited: dict[str, Any] = {}
+    for key, value in corpus_settings(train).items():
+        put(suited, key, value)
+    settings = validate(kind, merge(suited, tables, given, parse_settings(pairs)), config)
+    exists(settings)
+    return settings
+
+
+def train(
+    config: Config | None, run: Path, *, resume: bool, as_json: bool, quiet: bool, tensorboard: bool
+) -> None:
+    """Begin or continue a run and see it to its end."""
+    if resume and (run / "config.toml").is_file():
+        check_same(config, read_config(run))
+    elif config is None:
+        raise ConfigError(f"{run} holds nothing to resume; start it with a task and --train")
+    else:
+        begin(run, config)
+    observers: list[Any] = [Progress(quiet=quiet)]
+    if tensorboard:
+        from elman.training.tensorboard import TensorBoard
+
+        observers.append(TensorBoard(run / "tensorboard"))
+    try:
+        last = train_run(run, observers, say, announce)
+    except Interrupted as stop:
+        say(f"{stop}. Continue with:\n  elman train --out {run} --resume")
+        raise SystemExit(stop.exit_code) from None
+    finally:
+        for observer in observers:
+            observer.close()
+    report, _ = write_report(run), write_card(run)
+    say(f"best {last['metric']} {last['best']:.4f} at update {last['best_update']} ({last['reason']})")
+    say(f"curves and samples: {report}")
+    say(f"use it: elman predict {run} · elman evaluate {run} FILE")
+    if as_json:
+        put_json(last)
+
+
+def check_same(config: Config | None, kept: Config) -> None:
+    """A continued run keeps its settings: what is said again must be the same."""
+    tables = {} if config is None else config.model_dump(exclude_unset=True)
+    other = kept.model_dump()
+    wrong = [
+        f"{section}.{key} is {value!r}, the run has {other[section][key]!r}"
+        for section, table in tables.items()
+        if isinstance(table, dict)
+        for key, value in table.items()
+        if value != other.get(section, {}).get(key)
+    ]
+    if tables and tables["task"] != kept.task:
+        wrong = [f"task is {tables['task']!r}, the run has {kept.task!r}"]
+    if wrong:
+        raise ConfigError("a continued run keeps its settings\n  " + "\n  ".join(wrong))
+
+
+def announce(prepared: Prepared, trainer: Trainer) -> None:
+    """What is about to be trained, in a few lines."""
+    task, model = prepared.task, prepared.task.config.model
+    for name, part in (("train", prepared.train), ("dev", prepared.dev)):
+        about = prepared.data[name]
+        held = {"held-out": " (held out)", "kept": ""}.get(about["part"] or "", "")
+        say(f"{name}: {len(part):,} examples from {about['path']}{held}")
+        for repair, count in about["repairs"].items():
+            say(f"  repaired: {repair}: {count:,}")
+    for note in task.notes:
+        say(note)
+    say(f"network: {network(model)}, {count_parameters(trainer.model):,} parameters")
+    settings = trainer.settings
+    say(
+        f"training: {trainer.total:,} updates of {settings.optimizer}, "
+        f"rate {settings.learning_rate}, {settings.schedule}"
+    )
+
+
+def network(model: ModelSettings) -> str:
+    """The encoder in a few words."""
+    if model.encoder == "ngram":
+        return "ngram, counted"
+    if model.encoder != "rnn":
+        return f"{model.encoder} {model.hidden}"
+    widths = " + ".join(map(str, model.hidden)) if isinstance(model.hidden, list) else model.hidden
+    deep = f" × {model.layers}" if not isinstance(model.hidden, list) else ""
+    return f"{model.cell} {widths}{deep}{', both directions' if model.bidirectional else ''}"
+
+
+def dry_run(config: Config, *, as_json: bool) -> None:
+    """Everything but training: sizes, memory, an estimate of the time, and the first batch."""
+    import time
+
+    task = make_task(config)
+    prepared = prepare(task)
+    trainer = build(task, prepared.train, prepared.dev)
+    announce(prepared, trainer)
+    weights = count_parameters(trainer.model)
+    copies = {"adam": 4, "adamw": 4}.get(str(trainer.settings.optimizer), 2) + (
+        trainer.averaging.kind != "none"
+    )
+    batch = task.collate(prepared.train, task.plan(prepared.train, 0)[0])
+    shapes = describe(batch)
+    steps = iter(trainer.run())
+    next(steps)
+    start, measured = time.perf_counter(), min(5, max(1, trainer.total - 1))
+    for _ in range(measured):
+        next(steps, None)
+    seconds = (time.perf_counter() - start) / measured * trainer.total
+    for name, weight in trainer.model.named_parameters():
+        say(f"  {name:<40} {' × '.join(map(str, weight.shape))}")
+    say(f"memory of weights, gradients and optimiser: {weights * 4 * copies / 2**20:,.1f} MiB")
+    say(f"first batch: {shapes}")
+    say(f"time, by {measured} updates: about {seconds / 60:.1f} minutes")
+    if as_json:
+        put_json(
+            {
+                "parameters": weights,
+                "bytes": weights * 4 * copies,
+                "updates": trainer.total,
+                "seconds": seconds,
+                "examples": len(prepared.train),
+                "dev_examples": len(prepared.dev),
+                "batch": shapes,
+                "config": task.config.model_dump(),
+            }
+        )
+
+
+def describe(batch: Any) -> str:
+    """The shapes of the tensors of a batch."""
+    import torch
+
+    parts = batch if isinstance(batch, tuple) else (batch,)
+    flat = [
+        value
+        for part in parts
+        for value in (
+            vars(part).values()
+            if hasattr(part, "__dict__") and not isinstance(part, torch.Tensor)
+            else [part]
+        )
+    ]
+    return ", ".join("×".join(map(str, tensor.shape)) for tensor in flat if isinstance(tensor, torch.Tensor))

@@ -1,0 +1,1 @@
+"""Tasks: what is read, what is learned from it, how it is judged and used; one file a task."""

@@ -1,0 +1,369 @@
+"""Checkpoints: folders that appear whole or not at all, every byte of which is verified when read.
+
+A checkpoint is ``RUN/checkpoints/update-00001200/`` with
+
+    model.safetensors       the weights
+    optimizer.safetensors   the tensors of the optimiser
+    extra.safetensors       whatever else is a tensor: averages, random state
+    state.json              everything that is not a tensor
+    MANIFEST.json           the format's version, size and SHA-256 of each file, and its own SHA-256
+
+It is written into a hidden folder, brought to the disk, and renamed into place last, so that a
+crash or a full disk leaves the earlier checkpoints as they were. Nothing here is pickled.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from elman.errors import ArgumentError, DivergedError, RunError
+
+FORMAT = 1
+TENSORS = ("model", "optimizer", "extra")
+STATE = "state.json"
+FILES = (*(f"{part}.safetensors" for part in TENSORS), STATE)
+MANIFEST = "MANIFEST.json"
+POINTERS = ("best", "last")
+
+_NAME = re.compile(r"update-([0-9]+)")
+_OLD = ".old"  # a checkpoint set aside while another of its name takes its place; it can be loaded
+_TEMPORARY = re.compile(r"\..+\.tmp-\d+")  # what a crash may leave; never read
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was saved, on the CPU, and where it lay."""
+
+    folder: Path
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    extra: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+def checkpoint_name(update: int) -> str:
+    """The name of the checkpoint after this many updates.
+
+    >>> checkpoint_name(1200)
+    'update-00001200'
+    """
+    return f"update-{update:08d}"
+
+
+def save_checkpoint(
+    run: Path,
+    name: str,
+    *,
+    model: Mapping[str, Tensor],
+    optimizer: Mapping[str, Tensor],
+    state: dict[str, Any],
+    extra: Mapping[str, Tensor],
+) -> Path:
+    """Write a checkpoint and return its folder; one of the same name is replaced.
+
+    Weights that are not finite are a ``DivergedError``, and nothing is written.
+    """
+    if not _NAME.fullmatch(name):
+        raise ArgumentError(f"name is {name!r}; it must be as {checkpoint_name(1200)!r}")
+    _check_finite(model)
+    contents = [_packed(part) for part in (model, optimizer, extra)] + [_json_of(state)]
+    files = dict(zip(FILES, contents, strict=True))
+    listed = {file: _described(data) for file, data in files.items()}
+    files[MANIFEST] = _sealed({"format": FORMAT, "files": listed})
+
+    parent = run / "checkpoints"
+    folder, temporary = parent / name, _temporary(parent / name)
+    with _explained("cannot save the checkpoint", folder):
+        parent.mkdir(parents=True, exist_ok=True)
+        _sweep(parent)
+        try:
+            _write_folder(temporary, files)
+            _put_in_place(temporary, folder)
+        except OSError:
+            shutil.rmtree(temporary, ignore_errors=True)  # a full disk needs the room
+            raise
+        _sync(run)
+    return folder
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Read a checkpoint (or what ``RUN/best`` points to); a ``RunError`` names the file that is damaged."""
+    folder = _standing(folder)
+    files = _read_verified(folder)
+    model, optimizer, extra = (_unpacked(folder / file, files[file]) for file in FILES[: len(TENSORS)])
+    return Checkpoint(folder, model, optimizer, extra, _parsed(folder / STATE, files[STATE]))
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def newest_checkpoint(run: Path, report: Callable[[str], None] = _to_stderr) -> Checkpoint | None:
+    """The newest checkpoint that can be loaded, or None where there is none at all.
+
+    Each damaged one is named in a line given to ``report``, and the one before it is tried. That
+    all are damaged is a ``RunError``: a run must not begin anew unseen.
+    """
+    folders = _checkpoints(run)
+    for folder in folders:
+        try:
+            return load_checkpoint(folder)
+        except RunError as error:
+            report(f"{error}; looking for an earlier one")
+    if folders:
+        raise RunError(f"{run / 'checkpoints'}: none of the {len(folders)} checkpoints can be loaded")
+    return None
+
+
+def point(run: Path, pointer: str, name: str) -> None:
+    """Let ``RUN/best`` or ``RUN/last`` be a relative link to a checkpoint, at once."""
+    if pointer not in POINTERS:
+        raise ArgumentError(f"pointer is {pointer!r}; it must be one of {', '.join(map(repr, POINTERS))}")
+    if not (run / "checkpoints" / name / MANIFEST).is_file():
+        raise RunError(f"{run / 'checkpoints' / name}: there is no such checkpoint to point to")
+    link = run / pointer
+    with _explained("cannot set the link", link):
+        for left in run.glob(f".{pointer}.tmp-*"):  # by a crash
+            left.unlink()
+        temporary = _temporary(link)
+        _link(Path("checkpoints") / name, temporary)
+        _rename(temporary, link)
+        _sync(run)
+
+
+def prune(run: Path, keep: Collection[str]) -> None:
+    """Remove all checkpoints but those named and those that ``best`` and ``last`` point to."""
+    pointed = {os.path.basename(os.readlink(run / p)) for p in POINTERS if (run / p).is_symlink()}
+    for folder in _checkpoints(run):
+        if folder.name.removesuffix(_OLD) not in {*keep, *pointed}:
+            with _explained("cannot remove the checkpoint", folder):
+                _remove(folder)
+
+
+# The folder.
+
+
+def _checkpoints(run: Path) -> list[Path]:
+    """Newest first: by falling number, one that was set aside after the one that replaced it."""
+    parent = run / "checkpoints"
+    with _explained("cannot list", parent):
+        folders = list(parent.iterdir()) if parent.exists() else []
+    matches = {folder: _NAME.fullmatch(folder.name.removesuffix(_OLD)) for folder in folders}
+    numbers = {folder: int(match[1]) for folder, match in matches.items() if match}
+    return sorted(numbers, key=lambda folder: (-numbers[folder], folder.name))
+
+
+def _standing(folder: Path) -> Path:
+    """The folder itself, or the one set aside if a crash hit between its removal and its replacement."""
+    folder = Path(os.path.realpath(folder))
+    aside = _aside(folder)
+    return aside if aside.exists() and not folder.exists() else folder
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(folder.name + _OLD)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp-{os.getpid()}")
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what crashes left: unfinished folders, and old checkpoints whose replacement arrived."""
+    for folder in parent.iterdir():
+        if _TEMPORARY.fullmatch(folder.name):
+            shutil.rmtree(folder)
+        elif folder.name.endswith(_OLD) and folder.with_name(folder.name.removesuffix(_OLD)).exists():
+            _remove(folder)
+
+
+def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir()
+    for file, data in files.items():
+        _write(folder / file, data)
+        _sync(folder / file)
+    _sync(folder)
+
+
+def _put_in_place(temporary: Path, folder: Path) -> None:
+    aside = _aside(folder)
+    if folder.exists():
+        _rename(folder, aside)
+    _rename(temporary, folder)
+    _sync(folder.parent)
+    if aside.exists():
+        _remove(aside)
+
+
+def _remove(folder: Path) -> None:
+    """Out of sight first, so that no half-removed checkpoint is ever found."""
+    hidden = _temporary(folder)
+    _rename(folder, hidden)
+    shutil.rmtree(hidden)
+
+
+# The only calls that change what is on the disk for good; tests let each of them fail.
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file's bytes, or a folder's entries, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _rename(path: Path, target: Path) -> None:
+    os.rename(path, target)
+
+
+def _link(target: Path, path: Path) -> None:
+    os.symlink(target, path)
+
+
+@contextmanager
+def _explained(problem: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{path}: {problem}: {error.strerror or error}") from error
+
+
+# The bytes of each file.
+
+
+def _check_finite(model: Mapping[str, Tensor]) -> None:
+    for name, tensor in model.items():
+        wrong = tensor.numel() - int(torch.isfinite(tensor).sum())
+        if wrong:
+            raise DivergedError(
+                f"{wrong} of the {tensor.numel()} numbers in {name!r} are NaN or infinite, so no checkpoint "
+                "is written; resume from the last one with a lower learning rate or gradient clipping"
+            )
+
+
+def _packed(tensors: Mapping[str, Tensor]) -> bytes:
+    """As safetensors, which wants each tensor in its own contiguous memory: tied weights are copied."""
+    packed: dict[str, Tensor] = {}
+    memories: set[int] = set()
+    for name, tensor in tensors.items():
+        flat = tensor.detach().cpu().contiguous()
+        memory = flat.untyped_storage().data_ptr()
+        packed[name] = flat.clone() if memory in memories else flat
+        memories.add(memory)
+    return safetensors.torch.save(packed)
+
+
+def _unpacked(path: Path, data: bytes) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load(data)
+    except SafetensorError as error:
+        _damaged(path, str(error))
+
+
+def _json_of(state: dict[str, Any]) -> bytes:
+    try:
+        return _canonical(state)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"state cannot be written as JSON: {error}") from error
+
+
+def _canonical(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def _finite(digits: str) -> float:
+    """Python reads 1e999 as infinity."""
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits} is too large")
+    return number
+
+
+def _parsed(path: Path, data: bytes) -> dict[str, Any]:
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is no number of JSON")
+
+    try:
+        content = json.loads(data, parse_constant=refuse, parse_float=_finite)
+    except ValueError as error:  # also what is not UTF-8
+        _damaged(path, f"no JSON: {error}")
+    if not isinstance(content, dict):
+        _damaged(path, "no JSON object")
+    return content
+
+
+# The manifest.
+
+
+def _described(data: bytes) -> dict[str, Any]:
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _sealed(content: dict[str, Any]) -> bytes:
+    """The canonical JSON of the content and of the SHA-256 of its canonical JSON; so in every version."""
+    return _canonical({**content, "sha256": hashlib.sha256(_canonical(content)).hexdigest()})
+
+
+def _read_verified(folder: Path) -> dict[str, bytes]:
+    """Each file, read once, as the manifest describes it."""
+    with _explained("cannot read the checkpoint", folder):
+        found = {path.name for path in folder.iterdir()}
+    if MANIFEST not in found:
+        _damaged(folder / MANIFEST, "it is missing")
+    listed = _read_manifest(folder / MANIFEST)
+    for name in sorted(found ^ {*FILES, MANIFEST}):
+        _damaged(folder / name, "it does not belong here" if name in found else "it is missing")
+    files = {}
+    for name in FILES:
+        data = _read(folder / name)
+        if _described(data) != listed[name]:
+            _damaged(folder / name, f"it is {_described(data)} but was saved as {listed[name]}")
+        files[name] = data
+    return files
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    data = _read(path)
+    content = _parsed(path, data)
+    own = content.pop("sha256", None)
+    if data != _sealed(content):
+        _damaged(path, f"its bytes do not fit its own SHA-256, {own!r}")
+    version, listed = content.get("format"), content.get("files")
+    if isinstance(version, int) and version > FORMAT:
+        raise RunError(
+            f"{path}: the checkpoint has format {version}, newer than the {FORMAT} that this Elman reads; "
+            "upgrade Elman"
+        )
+    if version != FORMAT or not isinstance(listed, dict) or listed.keys() != set(FILES):
+        _damaged(path, f"it does not describe a checkpoint of format {FORMAT}")
+    return listed
+
+
+def _read(path: Path) -> bytes:
+    with _explained("cannot read", path):
+        return path.read_bytes()
+
+
+def _damaged(path: Path, problem: str) -> NoReturn:
+    raise RunError(f"{path} is damaged: {problem}; restore the file or use another checkpoint")

@@ -1,0 +1,114 @@
+"""Where examples come from: a user's files, a built-in corpus, or a part of the training data held out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elman.config import Config, DataSettings
+from elman.errors import ConfigError
+from elman.registry import CORPORA
+from elman.tasks.base import Task
+from elman.text.files import file_digest
+from elman.text.readers import Record, Repairs, Source
+
+BUILTIN = "builtin:"
+STREAM_BLOCK = 50  # lines of a running text that are held out together
+
+
+@dataclass
+class Reading:
+    """Examples of a task as text; each time it is walked, the files are read anew.
+
+    ``part`` is ``"kept"`` or ``"held-out"`` where a share of one file serves as validation data.
+    """
+
+    task: Task[Any]
+    path: str
+    target: str | None = None
+    part: str | None = None
+    repairs: Repairs = field(default_factory=Repairs)
+    examples: int = 0
+
+    def __iter__(self) -> Iterator[Record]:
+        self.repairs.clear()
+        self.examples = 0
+        share = self.task.config.data.held_out
+        block = STREAM_BLOCK if getattr(self.task, "streams", False) else 1
+        for number, record in enumerate(self._all()):
+            if self.part is None or (self.part == "held-out") == held_out(number, share, block):
+                self.examples += 1
+                yield record
+
+    def digest(self) -> str:
+        """What identifies the data: the SHA-256 of the files, or a corpus and its version."""
+        if self.path.startswith(BUILTIN):
+            corpus, split = corpus_of(self.path)
+            texts = repr(list(corpus.examples(split)))  # generated: the examples are what there is
+            return hashlib.sha256(f"{self.path}\n{texts}".encode()).hexdigest()
+        digest = file_digest(self.path)
+        return digest if self.target is None else f"{digest}+{file_digest(self.target)}"
+
+    def _all(self) -> Iterator[Record]:
+        if not self.path.startswith(BUILTIN):
+            yield from self.task.read(source_of(self.task.config.data, self.path, self.target), self.repairs)
+            return
+        corpus, split = corpus_of(self.path)
+        if corpus.task != self.task.name:
+            raise ConfigError(f"{self.path} is a corpus for the task {corpus.task!r}, not {self.task.name!r}")
+        for number, fields in enumerate(corpus.examples(split), 1):
+            yield Record(dict(fields), self.path, number)
+
+
+def held_out(number: int, share: float, block: int) -> bool:
+    """Is example ``number`` held out? Blocks are, evenly spread; a block of a stream is some lines."""
+    place = number // block
+    return int((place + 1) * share) > int(place * share)
+
+
+def training_data(task: Task[Any]) -> tuple[Reading, Reading]:
+    """Training and validation data, as the settings name them."""
+    data = task.config.data
+    if data.train is None:
+        raise ConfigError("no training data; name a file with --train, or a corpus with --train builtin:NAME")
+    train = Reading(task, data.train, data.train_target)
+    if data.dev is not None:
+        return train, Reading(task, data.dev, data.dev_target)
+    if data.train.startswith(BUILTIN):
+        return train, Reading(task, f"{data.train.partition('/')[0]}/dev")
+    if not task.holds_out or not data.held_out:
+        return train, Reading(task, data.train, data.train_target)
+    return (
+        Reading(task, data.train, data.train_target, "kept"),
+        Reading(task, data.train, data.train_target, "held-out"),
+    )
+
+
+def source_of(data: DataSettings, path: str, target: str | None = None) -> Source:
+    return Source(path, target, data.columns, data.delimiter, data.format)
+
+
+def corpus_of(path: str) -> tuple[Any, str]:
+    """``builtin:NAME`` or ``builtin:NAME/SPLIT``: the corpus and the split, by default that of training."""
+    name, _, split = path.removeprefix(BUILTIN).partition("/")
+    if split not in ("", "train", "dev", "test"):
+        raise ConfigError(f"{path}: the splits of a built-in corpus are train, dev and test")
+    return CORPORA.find(name)(), split or "train"
+
+
+def corpus_settings(path: str | None) -> dict[str, Any]:
+    """The settings that suit a built-in corpus, as dotted keys; none for a file."""
+    if path is None or not path.startswith(BUILTIN):
+        return {}
+    return dict(corpus_of(path)[0].settings)
+
+
+def exists(config: Config) -> None:
+    """Every file that the settings name is there; said before any work."""
+    data = config.data
+    for path in (data.train, data.train_target, data.dev, data.dev_target):
+        if path is not None and path != "-" and not path.startswith(BUILTIN) and not Path(path).exists():
+            raise ConfigError(f"{path}: there is no such file")
