@@ -1,6 +1,7 @@
 """Names for parts: files are found, users add their own, mistakes are explained."""
 
 import pytest
+import torch
 
 from elman import RNN, Cell, register
 from elman.errors import ArgumentError, UnknownNameError
@@ -57,3 +58,40 @@ def test_an_unknown_name_lists_the_known_ones(name):
     assert f"E103: no cell named {name!r}" in str(caught.value)
     assert "gru" in str(caught.value)
     assert ("did you mean 'lstm'?" in str(caught.value)) == (name == "ltsm")
+
+
+CELL_FILE = """
+from torch import tanh
+from elman import Cell
+
+class Leaky(Cell):
+    state, gates = ("h",), ("a",)
+    def R(self, x, h, s):
+        return self.State(h=0.9 * s.h + 0.1 * tanh(x.a + h.a))
+"""
+
+
+def test_a_cell_is_found_in_a_users_file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(CELL_FILE, encoding="utf-8")
+    assert CELLS.find(f"{path}:Leaky").__name__ == "Leaky"
+    assert RNN(f"{path}:Leaky", 2, 3)(torch.zeros(1, 4, 2)).outputs.shape == (1, 4, 3)
+    assert CELLS.find("elman.cells.lstm:LSTM") is CELLS.find("lstm")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mine.py:Leakie", "has no cell named 'Leakie'; did you mean 'Leaky'"),
+        ("mine.py:tanh", "has no cell named 'tanh'"),
+        ("none.py:Leaky", "cannot be loaded"),
+        ("no_such_module:Leaky", "cannot be loaded"),
+        ("broken.py:Leaky", "cannot be loaded"),
+    ],
+)
+def test_what_cannot_be_found_in_a_file_says_so(tmp_path, monkeypatch, name, said):
+    (tmp_path / "mine.py").write_text(CELL_FILE, encoding="utf-8")
+    (tmp_path / "broken.py").write_text("class", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnknownNameError, match=said):
+        CELLS.find(name)

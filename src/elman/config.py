@@ -6,6 +6,7 @@ A setting that is None is chosen from the data when training starts (``Task.sett
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from elman.errors import ConfigError, nearest
 
+DATA_VARIABLE = "ELMAN_DATA"
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -139,7 +141,7 @@ class TrainingSettings(Section):
     patience: Count | None = Field(None, description="validations without improvement before stopping")
     validate_every: Count | None = Field(None, description="updates between validations; unset: every epoch")
     tolerance: Annotated[float, Field(ge=0)] | None = Field(
-        None, description="converged when a pass changes the objective by less than this share; 0: never"
+        None, description="converged when 20 passes in a row change the objective by less than this share"
     )
     log_every: Count | None = Field(None, description="updates between lines of metrics.jsonl")
     save_seconds: Positive = Field(
@@ -190,13 +192,29 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     """The tables of a TOML file; a mistake of syntax is an error with its line."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-        return tomllib.loads(text)
+        return expanded(tomllib.loads(text))
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+def expanded(tables: dict[str, Any]) -> dict[str, Any]:
+    """``$ELMAN_DATA`` at the beginning of a path replaced by the folder it names; so recipes travel."""
+    folder = os.environ.get(DATA_VARIABLE)
+
+    def expand(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: expand(part) for key, part in value.items()}
+        if not isinstance(value, str) or not value.startswith(f"${DATA_VARIABLE}/"):
+            return value
+        if folder is None:
+            raise ConfigError(f"{value}: set the variable {DATA_VARIABLE} to the folder of the corpora")
+        return str(Path(folder) / value.removeprefix(f"${DATA_VARIABLE}/"))
+
+    return {key: expand(value) for key, value in tables.items()}
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """Names for parts: the file ``cells/lstm.py`` is ``"lstm"`` in a config; users add their own."""
 
 import importlib
+import importlib.util
 import inspect
 import pkgutil
+from pathlib import Path
 
 from elman.errors import ArgumentError, UnknownNameError, nearest
 
@@ -28,9 +30,14 @@ class Registry:
         return sorted({*self._files(), *self._added})
 
     def find(self, name: str) -> type:
-        """The class of that name; an unknown name is an error that lists the near ones."""
+        """The class of that name; an unknown name is an error that lists the near ones.
+
+        ``"cells.py:Leaky"`` and ``"package.module:Leaky"`` are classes of the user's own files.
+        """
         if name in self._added:
             return self._added[name]
+        if ":" in name:
+            return self._load(name)
         if name not in self._files():
             raise UnknownNameError(f"no {self.base.lower()} named {name!r}; {nearest(name, self.names())}")
         module = importlib.import_module(f"{self.package}.{name}")
@@ -46,6 +53,28 @@ class Registry:
         if name in self._files():
             raise ArgumentError(f"{name!r} is a built-in {self.base.lower()}; choose another name")
         self._added[name] = part
+
+    def _load(self, name: str) -> type:
+        """A class from a Python file, or from a module that can be imported."""
+        place, _, attribute = name.rpartition(":")
+        try:
+            if place.endswith(".py"):
+                spec = importlib.util.spec_from_file_location(f"elman_user_{Path(place).stem}", place)
+                assert spec is not None
+                assert spec.loader is not None
+                module = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(module)
+            else:
+                module = importlib.import_module(place)
+        except (ImportError, OSError, SyntaxError) as error:
+            raise UnknownNameError(f"{name!r} cannot be loaded: {error}") from None
+        part = getattr(module, attribute, None)
+        if not inspect.isclass(part) or not issubclass(part, self.kind):
+            known = [key for key, value in vars(module).items() if inspect.isclass(value)]
+            raise UnknownNameError(
+                f"{place} has no {self.base.lower()} named {attribute!r}; {nearest(attribute, known)}"
+            )
+        return part
 
     def _files(self) -> list[str]:
         path = importlib.import_module(self.package).__path__

@@ -146,11 +146,21 @@ def score(
 
 
 @app.command()
-def init(task: Annotated[str, typer.Argument(help="lm, tag, classify or class2seq.")]) -> None:
+def init(
+    task: Annotated[str | None, typer.Argument(help="lm, tag, classify or class2seq.")] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="The settings of all tasks as a page instead.")
+    ] = False,
+) -> None:
     """Print a complete commented TOML of a task's settings."""
-    from elman.cli.show import init as work
+    if markdown == (task is not None):
+        raise typer.BadParameter("name a task, or ask for the page of all with --markdown", param_hint="TASK")
+    from elman.cli import show
 
-    work(task)
+    if task is None:
+        show.markdown()
+    else:
+        show.init(task)
 
 
 @app.command()

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from elman.cli.talk import put_json, say
-from elman.config import Config, ModelSettings, merge, parse_settings, put, read_toml, validate
+from elman.config import Config, ModelSettings, changed, merge, parse_settings, put, read_toml, validate
 from elman.errors import ConfigError
 from elman.text.readers import parse_columns
 from elman.training.loop import Trainer
 from elman.training.progress import Progress
 from elman.training.report import write_card, write_report
 from elman.training.run import (
-    Interrupted,
     Prepared,
     begin,
     build,
@@ -24,6 +23,7 @@ from elman.training.run import (
     settings_class,
     train_run,
 )
+from elman.training.session import Interrupted
 from elman.training.sources import corpus_settings, exists
 
 
@@ -57,6 +57,9 @@ def collect(
         put(suited, key, value)
     settings = validate(kind, merge(suited, tables, given, parse_settings(pairs)), config)
     exists(settings)
+    file, colon, cell = (settings.model.cell or "").rpartition(":")
+    if colon and file.endswith(".py"):  # a run must find its cell from any folder
+        settings = changed(settings, {"model.cell": f"{Path(file).resolve()}:{cell}"})
     return settings
 
 
@@ -121,6 +124,9 @@ def announce(prepared: Prepared, trainer: Trainer) -> None:
         say(note)
     say(f"network: {network(model)}, {count_parameters(trainer.model):,} parameters")
     settings = trainer.settings
+    if trainer.counted:
+        say("training: none, the model is counted")
+        return
     say(
         f"training: {trainer.total:,} updates of {settings.optimizer}, "
         f"rate {settings.learning_rate}, {settings.schedule}"

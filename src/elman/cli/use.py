@@ -9,7 +9,7 @@ from typing import Any
 
 from elman.cli.talk import figures_table, put, put_json, say
 from elman.config import changed, parse_settings
-from elman.errors import ArgumentError, ColumnError
+from elman.errors import ArgumentError, ColumnError, ConfigError, DataError
 from elman.predictor import Predictor, load
 from elman.text.files import open_lines
 
@@ -17,8 +17,12 @@ CHUNK = 256  # lines that are read before the first answer is written
 
 
 def opened(run: Path, pairs: list[str]) -> Predictor:
-    """The run, with ``decoding.*`` and whatever else was set on the command line."""
-    return load(run, settings=dict(dotted(parse_settings(pairs))))
+    """The run, with the settings of the command line that a trained model can take."""
+    settings = dict(dotted(parse_settings(pairs)))
+    for key in settings:
+        if not key.startswith(("decoding.", "data.")):
+            raise ConfigError(f"{key} is fixed by training; a trained run takes decoding.* and data.*")
+    return load(run, settings=settings)
 
 
 def dotted(tables: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -32,12 +36,17 @@ def dotted(tables: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 def predict(run: Path, path: str, pairs: list[str], *, as_json: bool) -> None:
     """One line in, one line out, in order; memory does not grow with the file."""
     predictor = opened(run, pairs)
-    for lines in chunks(line.text for line in open_lines(path)):
-        for one in predictor.predict(lines, details=True):
+    for lines in chunks(open_lines(path)):
+        try:
+            answers = predictor.predict([line.text for line in lines], details=True)
+        except DataError as error:  # a task counts the texts that it was given
+            error.path, error.line = lines[0].path, lines[(error.line or 1) - 1].number
+            raise
+        for one in answers:
             if as_json:
                 put_json({key: value for key, value in one.items() if key != "line"})
             else:
-                put(one["line"])
+                put(one["line"].replace("\n", "⏎"))  # one line in, one line out
 
 
 def evaluate(run: Path, path: str, target: str | None, pairs: list[str], *, as_json: bool) -> None:

@@ -44,7 +44,12 @@ class WorkedExample(Corpus):
 
     task = "class2seq"
     summary = "I / cats / it → love my cat / and dogs lap water / is raining cats and dogs"
-    settings: ClassVar[dict[str, Any]] = {"text.unit": "word", "text.vocabulary": VOCABULARY}
+    settings: ClassVar[dict[str, Any]] = {
+        "text.unit": "word",
+        "text.vocabulary": VOCABULARY,
+        "text.start": "<start>",
+        "text.end": "<end>",
+    }
 
     def generate(self, split: str, random: Random) -> Iterator[dict[str, Any]]:
         for name, sequence in SEQUENCES.items():

@@ -36,6 +36,7 @@ INCREMENTAL = {  # row G2: example by example, plain steps, the summed loss
     "training.clip": 0.0,
     "training.reduction": "sum",
 }
+DROPOUTS = tuple(f"model.{name}" for name in ("dropout", "input_dropout", "token_dropout", "rare_dropout"))
 
 
 @dataclass
@@ -139,7 +140,9 @@ class Task(Generic[C]):
         if (lookup(self.config, "training.optimizer") or usual.get("training.optimizer")) == "incremental":
             self._check_incremental()
             usual |= {"training.learning_rate": 0.1} if "training.optimizer" not in usual else {}
-            usual |= INCREMENTAL
+            usual |= INCREMENTAL | dict.fromkeys(DROPOUTS, 0.0)
+        if self.config.training.max_steps is not None:
+            usual.pop("training.epochs", None)  # the number of updates says it all
         opened = {key: value for key, value in usual.items() if lookup(self.config, key) is None}
         self.config = changed(self.config, opened)
         metric = self.config.training.metric

@@ -23,6 +23,7 @@ from elman.text.batches import pad, plan_batches
 from elman.text.readers import Record, Repairs, Source, read_fields
 from elman.text.vocabulary import UNKNOWN, Vocabulary
 
+UNUSED = ("input_dropout", "token_dropout", "rare_dropout")
 SMALL = 1000  # up to so many examples the lectures' network and incremental descent are the default
 
 
@@ -57,6 +58,9 @@ class Class2SeqModel(ModelSettings):
     def _reads_forward(self) -> Class2SeqModel:
         if self.bidirectional:
             raise ValueError("a generator goes in one direction; it cannot read what it has not written")
+        unused = [name for name in UNUSED if getattr(self, name)]
+        if unused:
+            raise ValueError(f"class2seq has no use for {', '.join(unused)}")
         if self.encoder not in ("rnn", "ngram"):
             raise ValueError("class2seq starts a recurrent state; there is no comparator without one")
         return self

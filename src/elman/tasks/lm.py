@@ -287,7 +287,7 @@ class Lm(Task[LmSettings]):
     def predict(self, model: LanguageModel, texts: Sequence[str]) -> list[dict[str, Any]]:
         """How each text goes on, by ``decoding.*``."""
         found = self.generate(model, texts, self.config.decoding)
-        return [{"prediction": one["text"], "line": one["text"].replace("\n", "⏎"), **one} for one in found]
+        return [{"prediction": one["text"], "line": one["text"], **one} for one in found]
 
     def samples(self, model: LanguageModel, examples: Examples) -> list[str]:
         drawn = self.config.decoding.model_copy(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -120,7 +121,7 @@ class Tag(WordTask[TagSettings]):
         return {
             "model.hidden": 200,
             "model.embedding": 100,
-            "model.characters": 64,
+            "model.characters": 100,
             "model.dropout": 0.5,
             "model.input_dropout": 0.4,
             "model.token_dropout": 0.0,
@@ -181,7 +182,7 @@ class Tag(WordTask[TagSettings]):
     @torch.no_grad()
     def predict(self, model: Tagger, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Tags of white-space separated words."""
-        split = [text.split() for text in texts]
+        split = [[word for word in re.split("[ \t]+", text) if word] for text in texts]
         found = self.tag(model, [words for words in split if words])
         tagged = iter(found)
         results = []

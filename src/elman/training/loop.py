@@ -28,8 +28,9 @@ from elman.training.optim import (
     set_rate,
 )
 
-RARELY = 100  # updates that lie between two validations at least, however short an epoch is
+RARELY = 300  # updates that lie between two validations at least, however short an epoch is
 OFTEN = 2000  # and at most, however long it is
+CALM = 20  # passes in a row that must hardly change the objective before training has converged
 LINES = 200  # lines of the log, about, for a whole training
 
 
@@ -52,6 +53,7 @@ class Position:
     log_updates: int = 0
     objective: float = 0.0  # summed over the pass so far
     last_objective: float | None = None
+    calm: int = 0  # passes in a row that hardly changed the objective
     finished: str | None = None
 
 
@@ -130,7 +132,7 @@ class Trainer:
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         losses: list[Loss] = []
-        reading = 0.0
+        reading = passed = 0.0
         for key in keys:
             begin = time.perf_counter()
             batch = self.task.collate(self.examples, key)
@@ -138,7 +140,9 @@ class Trainer:
             with self._precision():
                 loss = self.task.loss(self.model, batch, self.carry)
             self.carry = loss.carry
-            self.scaler.scale(self._objective(loss, alone=len(keys) == 1)).backward()
+            objective = self._objective(loss, alone=len(keys) == 1)
+            self.scaler.scale(objective).backward()
+            passed += float(objective.detach())
             losses.append(loss)
         total = sum(float(loss.total.detach()) for loss in losses)
         count = sum(loss.count for loss in losses)
@@ -152,7 +156,7 @@ class Trainer:
             log_tokens=now.log_tokens + sum(loss.tokens for loss in losses),
             log_norm=now.log_norm + norm,
             log_updates=now.log_updates + 1,
-            objective=now.objective + total,
+            objective=now.objective + passed,
         )
         if self.position.batch >= len(plan):
             self._end_epoch()
@@ -198,13 +202,16 @@ class Trainer:
         """Begin the next pass, or finish: by number, or because the objective no longer changes."""
         now = self.position
         tolerance, last = self.settings.tolerance, now.last_objective
-        converged = (
-            bool(tolerance) and last is not None and abs(last - now.objective) <= tolerance * abs(last)
-        )
+        calm = bool(tolerance) and last is not None and abs(last - now.objective) <= tolerance * abs(last)
         self.position = replace(
-            now, epoch=now.epoch + 1, batch=0, objective=0.0, last_objective=now.objective
+            now,
+            epoch=now.epoch + 1,
+            batch=0,
+            objective=0.0,
+            last_objective=now.objective,
+            calm=now.calm + 1 if calm else 0,
         )
-        if converged:
+        if self.position.calm >= CALM:
             self._finish("converged")
         elif now.update >= (self.settings.max_steps or math.inf):
             self._finish("max_steps")

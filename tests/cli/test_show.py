@@ -1,0 +1,73 @@
+"""``elman init`` and ``elman corpora``, and the help."""
+
+import json
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from elman.config import describe, read_toml, validate
+from elman.registry import CORPORA, TASKS
+from elman.training.run import settings_class
+from tiny import elman
+
+
+@pytest.mark.parametrize("task", TASKS.names())
+def test_init_is_a_complete_config_with_the_defaults(task, tmp_path):
+    code, out, err = elman("init", task)
+    assert (code, err) == (0, "")
+    path = tmp_path / "all.toml"
+    path.write_text(out, encoding="utf-8")
+    kind = settings_class(task)
+    assert validate(kind, read_toml(path), path) == validate(kind, {"task": task})
+    for key, _, _, description in describe(kind):
+        name = key.rpartition(".")[2]
+        assert any(f"{name} =" in line and description in line for line in out.split("\n")), key
+
+
+@pytest.mark.parametrize("task", TASKS.names())
+def test_what_is_unset_can_be_uncommented(task):
+    """An open setting stands as a comment with its name, and never as a value."""
+    tables = tomllib.loads(elman("init", task).out)
+    assert "hidden" not in tables["model"]
+    assert "# hidden =" in elman("init", task).out
+
+
+def test_init_of_an_unknown_task():
+    code, out, err = elman("init", "tagg")
+    assert (code, out) == (2, "")
+    assert "no task named 'tagg'; did you mean 'tag'? Known: class2seq, classify, lm, tag" in err
+
+
+def test_corpora_for_people_and_machines():
+    code, out, err = elman("corpora")
+    assert (code, err) == (0, "")
+    for name in CORPORA.names():
+        assert f"builtin:{name}  (" in out
+    assert "I  ⇥  love my cat" in out
+    code, out, err = elman("corpora", "--json")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert (code, err) == (0, "")
+    assert [one["name"] for one in found] == CORPORA.names()
+    assert all(one["task"] in TASKS.names() and one["summary"] and len(one["samples"]) == 2 for one in found)
+
+
+def test_help_is_light():
+    """It names every command, and neither torch nor numpy is loaded for it."""
+    program = """
+import sys
+from elman.cli.main import app
+for words in (["--help"], ["train", "--help"], ["score", "--help"]):
+    try:
+        app(words)
+    except SystemExit as end:
+        assert end.code == 0
+heavy = {"torch", "numpy", "matplotlib", "tokenizers"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    for command in ("train", "predict", "evaluate", "generate", "score", "init", "corpora", "demo", "bench"):
+        assert command in done.stdout
+    assert "--dry-run" in done.stdout

@@ -1,0 +1,229 @@
+"""``elman train``: settings from everywhere, dry runs, comparators, and what it refuses."""
+
+import json
+
+import pytest
+
+from elman.cli.train import network
+from elman.config import ModelSettings, read_toml
+from elman.registry import TASKS
+from tiny import elman
+from tiny_tasks import DATA
+
+QUICK = {
+    "data.held_out": 0,
+    "model.hidden": 4,
+    "model.embedding": 3,
+    "training.max_steps": 3,
+    "training.threads": 1,
+    "decoding.max_length": 5,
+}
+OWN = {"lm": {"text.min_count": 1}, "tag": {"model.characters": 2}, "classify": {}, "class2seq": {}}
+
+
+def pairs(task, **more):
+    return [word for key, value in (QUICK | OWN[task] | more).items() for word in ("--set", f"{key}={value}")]
+
+
+@pytest.fixture
+def files(tmp_path):
+    return {task: write(tmp_path / f"{task}.txt", text) for task, text in DATA.items()}
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("task", TASKS.names())
+def test_a_run_and_what_it_leaves(task, files, tmp_path):
+    run = tmp_path / "run"
+    code, out, err = elman("train", task, "--train", files[task], "--out", run, "--json", *pairs(task))
+    assert code == 0, err
+    [line] = out.splitlines()  # the data; all talk is on stderr
+    last = json.loads(line)
+    assert last["event"] == "end"
+    assert last["update"] == 3
+    for talk in ("train: ", "dev: ", "network: ", "training: 3 updates", "use it: elman predict"):
+        assert talk in err
+    for name in ("config.toml", "vocabulary.json", "metrics.jsonl", "data.json", "report.html", "card.md"):
+        assert (run / name).is_file(), name
+    assert (run / "best").exists()
+    assert (run / "last").exists()
+    written = read_toml(run / "config.toml")
+    assert written["model"]["hidden"] == 4
+    assert written["training"]["learning_rate"] > 0  # what was open is settled
+    code, out, err = elman("train", task, "--train", files[task], "--out", run, *pairs(task))
+    assert (code, out) == (2, "")
+    assert "is there already; continue it with --resume" in err
+    for words in ([], [task, "--train", files[task], *pairs(task)]):  # said again, or left out
+        code, out, err = elman("train", *words, "--out", run, "--resume")
+        assert (code, out) == (0, ""), err
+    code, out, err = elman(
+        "train", task, "--train", files[task], "--out", run, "--resume", "--set", "model.hidden=9"
+    )
+    assert (code, out) == (2, "")
+    assert "a continued run keeps its settings\n  model.hidden is 9, the run has 4\n" in err
+
+
+@pytest.mark.parametrize("task", TASKS.names())
+def test_a_dry_run_creates_nothing(task, files, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    run = tmp_path / "run"
+    code, out, err = elman("train", task, "--train", files[task], "--dry-run", "--out", run, *pairs(task))
+    assert (code, out) == (0, ""), err
+    for talk in ("memory of weights", "first batch: ", "time, by ", "parameters"):
+        assert talk in err
+    assert sorted(tmp_path.rglob("*")) == before
+    code, out, err = elman("train", task, "--train", files[task], "--dry-run", "--json", *pairs(task))
+    assert code == 0
+    figures = json.loads(out)
+    assert figures["parameters"] > 0
+    assert figures["updates"] == 3
+    assert figures["config"]["model"]["hidden"] == 4
+    assert figures["examples"] > 0
+
+
+def test_a_dry_run_of_nothing_does_not_train(tmp_path):
+    code, out, err = elman("train", "--dry-run", "--resume", "--out", tmp_path / "run")
+    assert (code, out) == (2, "")
+    assert "Name a task and --train" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("task", "baseline"),
+    [(t, b) for t in ("lm", "tag", "classify") for b in ("ngram", "window", "bag")]
+    + [("class2seq", "ngram")],
+)
+def test_comparators(task, baseline, files, tmp_path):
+    run = tmp_path / "run"
+    words = ("--train", files[task], "--out", run, "--quiet", "--baseline", baseline)
+    code, out, err = elman("train", task, *words, *pairs(task))
+    assert (code, out) == (0, ""), err
+    assert f"network: {baseline}" in err
+    assert read_toml(run / "config.toml")["model"]["encoder"] == baseline
+    code, out, _ = elman("evaluate", run, files[task], "--json")
+    assert code == 0
+    assert json.loads(out)["loss"] > 0
+
+
+def test_settings_of_file_and_command_line(files, tmp_path):
+    config = write(
+        tmp_path / "my.toml",
+        f'task = "classify"\n[data]\ntrain = "{files["classify"]}"\n[model]\ncell = "gru"\nhidden = 7\n',
+    )
+    code, out, err = elman(
+        "train", "--config", config, "--dry-run", "--json", "--set", "model.hidden=3",
+        "--set", "training.max_steps=1", "--set", "data.held_out=0",
+    )  # fmt: skip
+    assert code == 0, err
+    found = json.loads(out)["config"]
+    assert (found["task"], found["model"]["cell"], found["model"]["hidden"]) == ("classify", "gru", 3)
+    code, _, err = elman("train", "lm", "--config", config, "--dry-run")
+    assert code == 2
+    assert "is for the task 'classify', the command line says 'lm'" in err
+
+
+def test_settings_that_suit_a_corpus():
+    code, out, err = elman(
+        "train", "class2seq", "--train", "builtin:worked_example", "--dry-run", "--json", *pairs("class2seq")
+    )
+    assert code == 0, err
+    assert json.loads(out)["config"]["text"]["vocabulary"][:3] == ["allowed", "always", "and"]
+
+
+def test_columns_and_delimiter(tmp_path):
+    data = write(tmp_path / "data.csv", 'x,"a b, c",animal\ny,d e,thing\nz,a b,animal\nw,e,thing\n')
+    code, out, err = elman(
+        "train", "classify", "--train", data, "--columns", "text=1,label=2", "--delimiter", "comma",
+        "--dry-run", "--json", *pairs("classify"),
+    )  # fmt: skip
+    assert code == 0, err
+    assert json.loads(out)["config"]["data"]["columns"] == {"text": 1, "label": 2}
+
+
+WRONG = {
+    "too little to hold out": (
+        ["train", "tag", "--train", "{tag}", "--out", "{run}"],
+        3,
+        "set data.held_out = 0",
+    ),
+    "no task": (["train", "--train", "{lm}", "--out", "{run}"], 2, "no task; name one"),
+    "unknown task": (
+        ["train", "translate", "--train", "{lm}", "--out", "{run}"],
+        2,
+        "no task named 'translate'",
+    ),
+    "no data": (["train", "lm", "--out", "{run}"], 2, "no training data; name a file with --train"),
+    "no such file": (
+        ["train", "lm", "--train", "{run}/no.txt", "--out", "{run}"],
+        2,
+        "there is no such file",
+    ),
+    "no folder": (["train", "lm", "--train", "{lm}"], 2, "--out"),
+    "unknown key": (
+        ["train", "lm", "--train", "{lm}", "--out", "{run}", "--set", "model.hiden=3"],
+        2,
+        "model.hiden is unknown; did you mean 'hidden'?",
+    ),
+    "no pair": (
+        ["train", "lm", "--train", "{lm}", "--out", "{run}", "--set", "hidden"],
+        2,
+        "is not key=value",
+    ),
+    "unknown baseline": (
+        ["train", "lm", "--train", "{lm}", "--out", "{run}", "--baseline", "transformer"],
+        2,
+        "model.encoder is 'transformer'",
+    ),
+    "both directions": (
+        ["train", "lm", "--train", "{lm}", "--out", "{run}", "--set", "model.bidirectional=true"],
+        2,
+        "reads in one direction",
+    ),
+    "unknown corpus": (["train", "lm", "--train", "builtin:x", "--out", "{run}"], 2, "no corpus named 'x'"),
+    "corpus of another task": (
+        ["train", "lm", "--train", "builtin:worked_example", "--out", "{run}"],
+        2,
+        "is a corpus for the task 'class2seq'",
+    ),
+    "nothing to resume": (["train", "--out", "{run}", "--resume"], 2, "holds nothing to resume"),
+    "settings of a resumed run": (
+        ["train", "--out", "{run}", "--resume", "--set", "model.hidden=3"],
+        2,
+        "a continued run keeps its settings",
+    ),
+    "unknown option": (["train", "lm", "--trane", "x"], 2, "No such option"),
+    "bad columns": (
+        ["train", "classify", "--train", "{lm}", "--out", "{run}", "--set", "data.held_out=0"],
+        3,
+        "lm.txt:1",
+    ),
+    "unbalanced": (
+        ["train", "tag", "--train", "{lm}", "--train-target", "{tag}", "--out", "{run}"],
+        3,
+        "E408",
+    ),
+    "bad bytes": (["train", "lm", "--train", "{latin}", "--out", "{run}"], 3, "latin.txt:2:2: E403"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_mistakes_are_one_line_with_an_exit_code(case, files, tmp_path):
+    (tmp_path / "latin.txt").write_bytes(b"a b\na\xe9\n")
+    words, expected, message = WRONG[case]
+    places = {**files, "run": tmp_path / "run", "latin": tmp_path / "latin.txt"}
+    code, out, err = elman(*(word.format(**places) for word in words))
+    assert (code, out) == (expected, "")
+    assert message in " ".join(err.replace("│", " ").split()), err
+    assert "Traceback" not in err
+
+
+def test_the_network_in_a_few_words():
+    def shown(**settings):
+        return network(ModelSettings(**settings))
+
+    assert shown(hidden=4, layers=2, bidirectional=True) == "lstm 4 × 2, both directions"
+    assert shown(cell="gru", hidden=[4, 6], layers=2) == "gru 4 + 6"
+    assert shown(encoder="bag", hidden=4, layers=1) == "bag 4"
+    assert shown(encoder="ngram", hidden=4) == "ngram, counted"

@@ -1,0 +1,172 @@
+"""Tagging: a softmax or a CRF over the tags, spans judged as spans (row T1)."""
+
+import pytest
+import torch
+
+from elman.errors import ConfigError, LabelError
+from elman.metrics.spans import well_formed
+from elman.text.readers import Record
+from elman.text.vocabulary import UNKNOWN
+from tiny_tasks import descend, ready
+
+SPANS = """Anna\tB-PER
+Maria\tI-PER
+lives\tO
+in\tO
+Rome\tB-LOC
+
+Rome\tB-LOC
+saw\tO
+Anna\tB-PER
+
+it\tO
+rains\tO
+"""
+PLAIN = "I\tPRON\nsaw\tVERB\na\tDET\nsaw\tNOUN\n\na\tDET\nbear\tNOUN\n\nI\tPRON\nbear\tVERB\n"
+LEARN = {"model.hidden": 12, "model.embedding": 8, "model.characters": 6}
+
+
+@pytest.mark.parametrize("crf", [True, False])
+@pytest.mark.parametrize("data", [PLAIN, SPANS], ids=["plain", "spans"])
+def test_a_tiny_task_is_learned_T1(crf, data, tmp_path):
+    """Ambiguous words need their neighbours."""
+    one = ready("tag", tmp_path, LEARN | {"model.crf": crf}, data=data)
+    assert one.task.evaluate(one.model, one.examples)["accuracy"] < 1
+    descend(one, 60)
+    figures = one.task.evaluate(one.model, one.examples)
+    assert figures["accuracy"] == 1.0
+    assert figures["loss"] < 0.1
+    if data is SPANS:
+        assert (figures["precision"], figures["recall"], figures["f1"]) == (1.0, 1.0, 1.0)
+        assert one.task.predict(one.model, ["Anna Maria saw Rome"])[0]["prediction"][-1] == "B-LOC"
+
+
+def test_a_softmax_at_each_position_T1(tmp_path):
+    one = ready("tag", tmp_path, {"model.crf": False})
+    words, tags = one.batch
+    p = one.model(words).softmax(-1)
+    expected = -sum(p[b, t, tags[b, t]].log() for b in range(len(tags)) for t in range(words.lengths[b]))
+    torch.testing.assert_close(one.task.loss(one.model, one.batch).total, expected)
+    assert one.task.evaluate(one.model, one.examples)["loss"] == pytest.approx(
+        float(expected.detach()) / int(words.lengths.sum()), rel=1e-5
+    )
+
+
+def test_predictions_are_the_argmax_with_their_probabilities_T1(tmp_path):
+    one = ready("tag", tmp_path, {"model.crf": False})
+    found, empty = one.task.predict(one.model, ["The dog  sees", "  "])
+    assert found["words"] == ["The", "dog", "sees"]
+    assert found["line"] == " ".join(found["prediction"])
+    K = len(one.task.labels)
+    assert all(1 / K <= p <= 1 for p in found["probabilities"])
+    assert (empty["prediction"], empty["line"]) == ([], "")
+
+
+def test_predictions_do_not_depend_on_their_neighbours(tmp_path):
+    one = ready("tag", tmp_path)
+    texts = ["the cat", "a dog runs home", "", "unheard", "the dog sees a cat"]
+    together = one.task.predict(one.model, texts)
+    for text, found in zip(texts, together, strict=True):
+        [alone] = one.task.predict(one.model, [text])
+        assert found["prediction"] == alone["prediction"]
+        assert found["probabilities"] == pytest.approx(alone["probabilities"], abs=1e-6)
+    assert one.task.predict(one.model, []) == []
+
+
+def test_the_tags_choose_the_metric(tmp_path):
+    plain, spans = ready("tag", tmp_path, data=PLAIN).task, ready("tag", tmp_path, data=SPANS).task
+    assert (plain.chosen_metric(), spans.chosen_metric()) == ("accuracy", "f1")
+    assert (plain.config.model.crf, spans.config.model.crf) == (False, True)
+    assert ready("tag", tmp_path, {"training.metric": "loss"}, data=SPANS).task.chosen_metric() == "loss"
+
+
+def test_spans_are_judged_as_spans(tmp_path):
+    """Half a span right is a span wrong."""
+    one = ready("tag", tmp_path, {"model.crf": False}, data=SPANS)
+    names = one.task.labels.tokens
+    one.task._decode = lambda model, scores, lengths: [[names.index("O")] * int(length) for length in lengths]
+    figures = one.task.evaluate(one.model, one.examples)
+    assert figures["accuracy"] == pytest.approx(5 / 10)
+    assert (figures["recall"], figures["f1"]) == (0.0, 0.0)
+    assert set(figures["by_type"]) == {"PER", "LOC"}
+    assert "PER" in figures["report"]
+
+
+def test_only_legal_tags_are_decoded_where_the_data_obey(tmp_path):
+    one = ready("tag", tmp_path, data=SPANS)
+    assert one.task.legal
+    assert not one.model.crf.allowed.all()
+    words = ["Anna Maria lives in Rome", "Rome Rome Anna it", "in"]
+    for seed in range(5):
+        torch.manual_seed(seed)
+        model = one.task.build_model().eval()
+        for weight in model.parameters():
+            torch.nn.init.normal_(weight)
+        for found in one.task.predict(model, words):
+            assert well_formed(found["prediction"], "BIO")
+
+
+def test_ill_formed_training_tags_are_not_constrained(tmp_path):
+    one = ready("tag", tmp_path, data="Anna\tI-PER\nin\tO\nRome\tB-LOC\n\nit\tO\nsaw\tO\n")
+    assert not one.task.legal
+    assert one.model.crf.allowed.all()
+    assert any("1 sentences break the rules of BIO" in note for note in one.task.notes)
+    assert float(one.task.loss(one.model, one.batch).total.detach()) < 100
+
+
+def test_a_tag_that_training_never_saw_is_named_with_its_line(tmp_path):
+    one = ready("tag", tmp_path)
+    record = Record({"word": ["a", "dog", "runs"], "tag": ["DET", "NUON", "VERB"]}, "dev.txt", 7, (7, 9, 10))
+    with pytest.raises(LabelError) as caught:
+        one.task.examples([record])
+    assert str(caught.value).startswith("dev.txt:9")
+    assert "E407: a tag that training never saw: 'NUON'; did you mean 'NOUN'?" in str(caught.value)
+
+
+CASES = "May\tNOUN\nmay\tVERB\n\nBill\tNOUN\nbill\tVERB\n\nWill\tNOUN\nwill\tVERB\n\nmay\tVERB\nMay\tNOUN\n"
+
+
+def test_letters_tell_case_where_the_vocabulary_is_lower_cased(tmp_path):
+    one = ready("tag", tmp_path, LEARN | {"model.bidirectional": False}, data=CASES)
+    assert one.task.vocabulary.tokens[4:] == ["may", "bill", "will"]
+    descend(one, 80)
+    assert one.task.evaluate(one.model, one.examples)["accuracy"] == 1.0
+    blind = ready("tag", tmp_path, LEARN | {"text.lowercase": True}, data=CASES)
+    descend(blind, 80)
+    assert (
+        blind.task.evaluate(blind.model, blind.examples)["loss"]
+        > 0.05 + one.task.evaluate(one.model, one.examples)["loss"]
+    )
+
+
+def test_without_letters_the_vocabulary_keeps_case(tmp_path):
+    one = ready("tag", tmp_path, {"model.characters": 0}, data=CASES)
+    assert {"May", "may"} <= set(one.task.vocabulary.tokens)
+    assert one.model.words.spelling is None
+
+
+def test_a_cache_gives_the_same_examples(tmp_path):
+    one = ready("tag", tmp_path)
+    expected = one.task.evaluate(one.model, one.examples)
+    for _ in range(2):  # written, then opened again
+        cached = one.task.examples(one.records(), tmp_path / "cache", "key")
+        assert cached.words == one.examples.words
+        assert one.task.evaluate(one.model, cached) == expected
+
+
+def test_a_crf_has_its_own_loss(tmp_path):
+    """Chosen by hand or because the tags are spans."""
+    for data, crf in ((PLAIN, {"model.crf": True}), (SPANS, {})):
+        with pytest.raises(ConfigError, match=r"need model\.crf = false"):
+            ready("tag", tmp_path, {"training.label_smoothing": 0.1, **crf}, data=data)
+    ready("tag", tmp_path, {"training.label_smoothing": 0.1, "model.crf": False}, data=SPANS)
+
+
+def test_the_first_word_of_a_batch_is_the_unknown_one(tmp_path):
+    """It stands nowhere, but dropout of tokens shows it: without a vector, and with unknown letters."""
+    one = ready("tag", tmp_path)
+    words, _ = one.batch
+    assert words.tokens[0] == one.task.vocabulary.id(UNKNOWN)
+    assert words.character_lengths[0] == 1
+    assert words.characters[0, 0] == one.task.characters.id(UNKNOWN)
+    assert (words.places > 0).all()

@@ -1,0 +1,169 @@
+"""Tiny data for every task, and settings with which a run over them takes a second or two."""
+
+import io
+import json
+import random
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from typing import NamedTuple
+from unittest import mock
+
+import torch
+
+from elman.cli.main import run as run_command
+from elman.training.checkpoint import load_checkpoint
+
+COMMAND = [sys.executable, "-c", "from elman.cli.main import run; run()"]
+NOUNS = {"dog": "Rex", "cat": "Tom", "horse": "Star", "bird": "Kiki"}
+VERBS = ("sees", "likes", "finds", "feeds")
+ADVERBS = ("often", "never", "gladly", "today", "again")
+
+SMALL = {
+    "training.threads": 1,
+    "training.epochs": 100_000,
+    "training.max_steps": 400,
+    "training.validate_every": 40,
+    "training.log_every": 3,
+    "training.save_seconds": 0.05,
+    "training.averaging": "ema",
+    "training.batch_size": 8,
+    "model.hidden": 12,
+    "model.embedding": 8,
+    "model.dropout": 0.3,
+}
+RUNS = {  # name: (task, settings)
+    "lm-stream": (
+        "lm",
+        {"training.accumulate": 2, "training.truncate": 7, "model.zoneout": 0.1, "model.input_dropout": 0.2},
+    ),
+    "lm-sentence": (
+        "lm",
+        {
+            "text.context": "sentence",
+            "training.optimizer": "sgd",
+            "training.momentum": 0.9,
+            "training.learning_rate": 0.3,
+            "training.schedule": "plateau",
+            "training.batch_tokens": 60,
+            "model.cell": "gru",
+        },
+    ),
+    "tag": ("tag", {"model.crf": True, "model.characters": 6, "model.cell": "gru"}),
+    "classify": (
+        "classify",
+        {
+            "training.optimizer": "asgd",
+            "training.learning_rate": 0.5,
+            "training.class_weights": "balanced",
+            "model.token_dropout": 0.5,
+            "text.vectors": "vectors.txt",
+        },
+    ),
+    "class2seq": ("class2seq", {"training.optimizer": "adamw", "model.initial_state": "learned"}),
+}
+
+
+class Answer(NamedTuple):
+    """What a command left: its exit code, stdout and stderr."""
+
+    code: int
+    out: str
+    err: str
+
+
+def elman(*arguments, stdin=b""):
+    """The command in this process, as a shell would see it; a traceback is raised, not swallowed."""
+    out, err = io.StringIO(), io.StringIO()
+    given = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
+    code = 0
+    with (
+        mock.patch.object(sys, "argv", ["elman", *map(str, arguments)]),
+        mock.patch.object(sys, "stdin", given),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            run_command()
+        except SystemExit as end:
+            code = end.code or 0
+    return Answer(code, out.getvalue(), err.getvalue())
+
+
+def write_data(folder, seed=1):
+    """``train`` and ``dev`` files of all tasks, and pretrained vectors."""
+    draw = random.Random(seed)
+    for part, count in (("train", 60), ("dev", 20)):
+        sentences = [_sentence(draw) for _ in range(count)]
+        texts = [" ".join(word for word, _ in sentence) for sentence in sentences]
+        tagged = ["".join(f"{word}\t{tag}\n" for word, tag in sentence) for sentence in sentences]
+        labels = [f"{text}\t{_label(text, draw)}" for text in texts]
+        classes = [f"{noun}\t{noun} is called {name}" for noun, name in NOUNS.items()]
+        for task, lines in (("lm", texts), ("tag", tagged), ("classify", labels), ("class2seq", classes)):
+            write(folder / f"{task}.{part}.txt", "\n".join(lines) + "\n")
+    numbers = [f"{word} {draw.gauss(0, 1):.4f} {draw.gauss(0, 1):.4f}" for word in (*NOUNS, *VERBS)]
+    write(folder / "vectors.txt", "\n".join(numbers) + "\n")
+    return folder
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _sentence(draw):
+    """As ``the dog likes Rex often``, with BIO tags."""
+    noun, name = draw.choice(list(NOUNS)), draw.choice(list(NOUNS.values()))
+    subject = [("the", "O"), (noun, "O")]
+    person = [(name, "B-NAME"), *([("Smith", "I-NAME")] if draw.random() < 0.3 else [])]
+    first, last = (subject, person) if draw.random() < 0.5 else (person, subject)
+    return [*first, (draw.choice(VERBS), "O"), *last, *[(draw.choice(ADVERBS), "O")] * draw.randint(0, 3)]
+
+
+def _label(text, draw):
+    """Who comes first, or in a few cases who does not: the best weights are not the last ones."""
+    return "animal" if text.startswith("the ") != (draw.random() < 0.15) else "person"
+
+
+def train_command(name, data, out, changes=None):
+    """The arguments of ``elman`` that begin one of ``RUNS``."""
+    task, settings = RUNS[name]
+    settings = {**SMALL, **settings, **(changes or {})}
+    if "text.vectors" in settings:
+        settings["text.vectors"] = data / settings["text.vectors"]
+    files = ["--train", data / f"{task}.train.txt", "--dev", data / f"{task}.dev.txt"]
+    pairs = [part for key, value in settings.items() for part in ("--set", f"{key}={_toml(value)}")]
+    return [str(part) for part in ("train", task, *files, "--out", out, *pairs)]
+
+
+def _toml(value):
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def events(run):
+    """The lines of the log, whole ones only."""
+    path = run / "metrics.jsonl"
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def timeless(run):
+    """What must be equal however often a run was disturbed: log, files, and both checkpoints, bit for bit."""
+    log = [{key: value for key, value in event.items() if key != "time"} for event in events(run)]
+    files = {name: (run / name).read_text() for name in ("config.toml", "vocabulary.json", "data.json")}
+    found = {"log": log, **files}
+    for pointer in ("last", "best"):
+        checkpoint = load_checkpoint(run / pointer)
+        state = {key: value for key, value in checkpoint.state.items() if key not in ("time", "log_bytes")}
+        found[pointer] = {"state": state, "update": checkpoint.folder.name}
+        for part in ("model", "optimizer", "extra"):
+            tensors = getattr(checkpoint, part)
+            found[pointer][part] = {name: _bits(tensor) for name, tensor in tensors.items()}
+    return found
+
+
+def _bits(tensor):
+    return (
+        str(tensor.dtype),
+        tuple(tensor.shape),
+        bytes(tensor.contiguous().view(-1).view(torch.uint8).numpy()),
+    )
