@@ -135,7 +135,7 @@ def test_every_setting_is_described(task):
     assert table["training.clip"][:2] == ("float", "from the data")
     assert table["training.betas"][:2] == ("tuple[float, float]", "[0.9, 0.999]")
     assert table["model.hidden"][0] == "int | list[int]"
-    assert table["decoding.strategy"][0] == '"greedy" | "sample"'
+    assert table["model.initial_state"][0] == '"zero" | "learned"'
 
 
 def test_all_mistakes_at_once_with_line_and_nearest_name(tmp_path):

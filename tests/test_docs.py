@@ -1,15 +1,24 @@
-"""The documentation is true: its code runs, its links lead somewhere, it leaves no cell out."""
+"""The documentation is true: its code runs, its commands and links exist, it leaves nothing out."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
+import typer
 
-from elman.registry import CELLS
+from elman.cli.main import app
+from elman.cli.show import reference
+from elman.config import describe
+from elman.errors import ElmanError
+from elman.registry import CELLS, CORPORA, TASKS
+from elman.text.files import Repairs
+from elman.training.run import settings_class
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*.md")])
+COMMANDS = typer.main.get_command(app).commands
 
 
 def blocks(page: Path) -> list[str]:
@@ -51,3 +60,89 @@ def test_contributing_names_every_file_of_the_engine():
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for path in (ROOT / "src" / "elman" / "recurrence").glob("[a-z]*.py"):
         assert path.name in page
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of every ``elman …`` in the page's blocks of commands; what comes out of them is left out."""
+    found = []
+    for kind, block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
+        for line in block.split("\n") if kind in ("", "console", "sh") else ():
+            for part in re.split(r"[|<>]|&&", line.removeprefix("$ ")) if "elman " in line else ():
+                if re.match(r"elman [a-z]", part.strip()) and (kind != "console" or line.startswith("$ ")):
+                    found.append(shlex.split(part, comments=True)[1:])
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+def test_commands_and_options_exist(page):
+    keys = {key for task in TASKS.names() for key, *_ in describe(settings_class(task))}
+    for name, *words in commands(page):
+        context = COMMANDS[name].make_context(name, words)  # parses, and runs nothing
+        for pair in context.params.get("setting", []):
+            assert pair.partition("=")[0] in keys, pair
+        if name in ("train", "init") and context.params["task"]:
+            assert context.params["task"] in TASKS.names()
+
+
+def test_commands_are_found():
+    assert ["predict", "runs/places"] in commands(ROOT / "docs" / "quickstart.md")
+    assert sum(len(commands(page)) for page in PAGES) > 50
+
+
+def test_the_settings_are_the_ones_there_are():
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert page == reference(), "elman init --markdown > docs/settings.md"
+
+
+@pytest.mark.parametrize("task", TASKS.names())
+def test_every_task_is_described(task):
+    """A page of its own, with its corpora, its commands and its figures; the README leads there."""
+    page = (ROOT / "docs" / "tasks" / f"{task}.md").read_text(encoding="utf-8")
+    for corpus in (name for name in CORPORA.names() if CORPORA.find(name).task == task):
+        assert f"`{corpus}`" in page or f"builtin:{corpus}" in page, corpus
+    for command in (
+        f"elman train {task} ",
+        "elman evaluate",
+        "elman predict",
+        "elman.load",
+        "--baseline ngram",
+    ):
+        assert command in page, command
+    assert f"(docs/tasks/{task}.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_error_has_its_row():
+    page = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (E\d+) \| (`.*?\| \d+) \|", page, re.M))
+    kinds = every_kind(ElmanError)
+    assert list(rows) == sorted(kind.number for kind in kinds)
+    for kind in kinds:
+        assert rows[kind.number].startswith(f"`{kind.__name__}`")
+        assert rows[kind.number].endswith(f"| {kind.exit_code}")
+
+
+def every_kind(kind: type[ElmanError]) -> list[type[ElmanError]]:
+    below = [
+        one
+        for child in kind.__subclasses__()
+        if child.__module__ == kind.__module__
+        for one in every_kind(child)
+    ]
+    return [kind, *below]
+
+
+def test_every_repair_has_its_row():
+    page = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
+    repairs = re.findall(r"``([^`]* (?:removed|skipped))``", Repairs.__doc__ or "")
+    assert len(repairs) >= 9
+    for repair in repairs:
+        assert f"| {repair} |" in page
+
+
+def test_contributing_names_every_package():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for path in (ROOT / "src" / "elman").iterdir():
+        if path.name[0] not in "_." and path.suffix in ("", ".py"):
+            assert f"  {path.name}{'/' if path.is_dir() else ''} " in page or f"  {path.name}/\n" in page, (
+                path.name
+            )

@@ -160,16 +160,14 @@ class TrainingSettings(Section):
 class DecodingSettings(Section):
     """How sequences are generated."""
 
-    strategy: Literal["greedy", "sample"] = Field(
-        "greedy", description="the most probable token, or a drawn one"
-    )
+    strategy: str = Field("greedy", description="greedy: the most probable token; sample: a drawn one")
     temperature: Positive = Field(1.0, description="of drawing: below 1 bolder towards the probable")
     top_k: Count | None = Field(None, description="draw among this many")
     top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="draw among the likeliest that make this share"
     )
     min_length: Annotated[int, Field(ge=0)] = Field(0, description="tokens before the end marker may come")
-    max_length: Count = Field(200, description="tokens at most")
+    max_length: Count | None = Field(None, description="tokens at most")
     stop: list[str] = Field([], description="tokens that end the sequence")
     seed: Annotated[int, Field(ge=0)] = Field(1, description="of drawing")
 

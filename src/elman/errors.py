@@ -148,6 +148,9 @@ class BackendNotice(UserWarning):
     """A slower path is taken, and why."""
 
 
+MANY = 30  # names that a message lists
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the near ones, or all of them.
 
@@ -157,7 +160,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}Known: {', '.join(known) or 'none'}"
+    listed = known if len(known) <= MANY else [*known[:MANY], f"… {len(known):,} in all"]
+    return f"{hint}Known: {', '.join(listed) or 'none'}"
 
 
 def _shortened(text: str, limit: int = 60) -> str:

@@ -143,11 +143,6 @@ def test_columns_and_delimiter(tmp_path):
 
 
 WRONG = {
-    "too little to hold out": (
-        ["train", "tag", "--train", "{tag}", "--out", "{run}"],
-        3,
-        "set data.held_out = 0",
-    ),
     "no task": (["train", "--train", "{lm}", "--out", "{run}"], 2, "no task; name one"),
     "unknown task": (
         ["train", "translate", "--train", "{lm}", "--out", "{run}"],
@@ -157,7 +152,7 @@ WRONG = {
     "no data": (["train", "lm", "--out", "{run}"], 2, "no training data; name a file with --train"),
     "no such file": (
         ["train", "lm", "--train", "{run}/no.txt", "--out", "{run}"],
-        2,
+        3,
         "there is no such file",
     ),
     "no folder": (["train", "lm", "--train", "{lm}"], 2, "--out"),

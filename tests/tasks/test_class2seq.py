@@ -18,7 +18,7 @@ NUMBERS = "0 0\ta a\n1 0\ta b\n0 1.5\tb a\n1 1.5\tb b\n"
 
 def worked_example(**more):
     tables = {"task": "class2seq", "data": {"train": "builtin:worked_example"}}
-    given = corpus_settings("builtin:worked_example") | {"text.start": "<start>", "text.end": "<end>"} | more
+    given = corpus_settings("builtin:worked_example", "class2seq") | more
     for key, value in given.items():
         put(tables, key, value)
     task = make_task(validate(settings_class("class2seq"), tables))

@@ -351,7 +351,7 @@ def test_the_log_is_as_documented(finished):
         assert set(event["time"]) == {"seconds", "tokens_per_second", "data_share"}
     for event in found[5::5]:
         assert set(event) == {
-            *("event", "update", "epoch", "loss", "perplexity", "accuracy", "tokens"),
+            *("event", "update", "epoch", "loss", "unknown", "perplexity", "accuracy", "tokens"),
             *("improved", "samples", "time"),
         }
     seconds = [event["time"]["seconds"] for event in found[1:]]

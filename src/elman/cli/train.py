@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from elman.cli.talk import put_json, say
 from elman.config import Config, ModelSettings, changed, merge, parse_settings, put, read_toml, validate
-from elman.errors import ConfigError
+from elman.errors import ConfigError, ElmanError
 from elman.text.readers import parse_columns
 from elman.training.loop import Trainer
 from elman.training.progress import Progress
@@ -53,7 +56,7 @@ def collect(
     kind = settings_class(str(name))
     train = given["data"].get("train") or tables.get("data", {}).get("train")
     suited: dict[str, Any] = {}
-    for key, value in corpus_settings(train).items():
+    for key, value in corpus_settings(train, str(name)).items():
         put(suited, key, value)
     settings = validate(kind, merge(suited, tables, given, parse_settings(pairs)), config)
     exists(settings)
@@ -73,6 +76,7 @@ def train(
         raise ConfigError(f"{run} holds nothing to resume; start it with a task and --train")
     else:
         begin(run, config)
+    fresh = not (run / "data.json").is_file()
     observers: list[Any] = [Progress(quiet=quiet)]
     if tensorboard:
         from elman.training.tensorboard import TensorBoard
@@ -81,14 +85,20 @@ def train(
     try:
         last = train_run(run, observers, say, announce)
     except Interrupted as stop:
-        say(f"{stop}. Continue with:\n  elman train --out {run} --resume")
+        say(f"{stop}. Continue with:\n  elman train --out {shlex.quote(str(run))} --resume")
         raise SystemExit(stop.exit_code) from None
+    except ElmanError:
+        if fresh and not (run / "data.json").is_file():  # nothing was prepared: the folder is free again
+            shutil.rmtree(run)
+        raise
     finally:
         for observer in observers:
             observer.close()
-    report, _ = write_report(run), write_card(run)
+        with suppress(OSError, ElmanError):  # what stopped the training is to be said, not this
+            write_report(run)
+            write_card(run)
     say(f"best {last['metric']} {last['best']:.4f} at update {last['best_update']} ({last['reason']})")
-    say(f"curves and samples: {report}")
+    say(f"curves and samples: {run / 'report.html'}")
     say(f"use it: elman predict {run} · elman evaluate {run} FILE")
     if as_json:
         put_json(last)
@@ -116,7 +126,8 @@ def announce(prepared: Prepared, trainer: Trainer) -> None:
     task, model = prepared.task, prepared.task.config.model
     for name, part in (("train", prepared.train), ("dev", prepared.dev)):
         about = prepared.data[name]
-        held = {"held-out": " (held out)", "kept": ""}.get(about["part"] or "", "")
+        same = part is prepared.train and name == "dev"
+        held = " (the training data)" if same else " (held out)" if about["part"] == "held-out" else ""
         say(f"{name}: {len(part):,} examples from {about['path']}{held}")
         for repair, count in about["repairs"].items():
             say(f"  repaired: {repair}: {count:,}")

@@ -51,7 +51,14 @@ class Agreement(ProbedCorpus):
     """
 
     summary = "a grammar of number agreement across relative clauses and prepositional phrases; with a probe"
-    settings: ClassVar[dict[str, Any]] = {"text.unit": "word", "model.embedding": 32, "model.hidden": 64}
+    settings: ClassVar[dict[str, Any]] = {
+        "text.unit": "word",
+        "text.context": "sentence",
+        "model.embedding": 32,
+        "model.hidden": 64,
+        "training.learning_rate": 0.01,
+        "training.epochs": 10,
+    }
 
     def generate(self, split: str, random: Random) -> Iterator[dict[str, Any]]:
         # As in real text, the more phrases the rarer.

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from elman.errors import ShapeError
 from elman.tensors.checks import check_lengths, check_size, check_tensor
@@ -75,6 +76,18 @@ class CRF(nn.Module):
         return (score - total).to(self.start.dtype)
 
     @torch.no_grad()
+    def marginals(self, scores: Tensor, lengths: Any) -> Tensor:
+        """(B, T, K) how probable each tag is at each position, whatever the others are; zero at padding.
+
+        The gradient of log Z by the scores, which is what the gradient of a log-likelihood lacks of its tags.
+        """
+        with torch.enable_grad():
+            scores = scores.detach().requires_grad_()
+            tags = torch.zeros(scores.shape[:2], dtype=torch.long, device=scores.device)
+            [gradient] = torch.autograd.grad(self.log_likelihood(scores, tags, lengths).sum(), scores)
+        real = length_mask(torch.as_tensor(lengths, device=scores.device), scores.shape[1])
+        return (F.one_hot(tags, scores.shape[2]) * real[..., None] - gradient).detach()
+
     def decode(self, scores: Tensor, lengths: Any) -> list[list[int]]:
         """The most probable tags of every row, without its padding (Viterbi)."""
         scores, lengths, real = self._check(scores, lengths)

@@ -21,6 +21,7 @@ def output_loss(
     """
     if kind == "cross-entropy":
         return F.cross_entropy(logits, targets, weights, reduction="sum", label_smoothing=smoothing)
+    logits = logits.float() if logits.dtype.itemsize < 4 else logits  # half precision cannot hold the sum
     V = logits.shape[-1]
     q = F.one_hot(targets, V).to(logits.dtype) * (1 - smoothing) + smoothing / V
     losses = (softmax(logits, -1) - q).square().sum(-1) / 2  # (N,)

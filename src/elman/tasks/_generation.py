@@ -13,6 +13,8 @@ from elman.errors import ConfigError, nearest
 from elman.registry import STRATEGIES
 from elman.text.vocabulary import Vocabulary
 
+LONGEST = 200  # tokens, where nothing else is said
+
 
 def strategy(settings: DecodingSettings) -> Strategy:
     """The strategy that the settings name; options of its constructor are settings of the same name."""
@@ -41,7 +43,7 @@ def generate(
         end=end,
         stop={stop_id(token, vocabulary, end) for token in settings.stop} - {end},
         min_length=settings.min_length,
-        max_length=settings.max_length,
+        max_length=settings.max_length or LONGEST,
         banned=never,
     )
 

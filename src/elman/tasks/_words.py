@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.models.embedding import Ngrams, WordBatch, Words
+from elman.models.embedding import WordBatch, Words
 from elman.tasks.base import C, Examples, Task, tensor, vocabulary_of
 from elman.text.batches import pad, plan_batches
 from elman.text.lexicon import Lexicon
-from elman.text.readers import Record
+from elman.text.readers import Record, Repairs
 from elman.text.store import Store
 from elman.text.vectors import coverage, read_vectors
 from elman.text.vocabulary import MARKERS, UNKNOWN, Vocabulary
@@ -92,6 +92,11 @@ class WordTask(Task[C]):
             f"{len(self.labels)} labels"
         )
 
+    def meet(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self.label_counts.update(dict.fromkeys(self.labels_of(record), 0))
+        self.labels = Vocabulary.build(self.label_counts, min_count=0, markers=False)
+
     def examples(self, records: Iterable[Record], folder: Path | None = None, key: str = "") -> Examples:
         """As every task, with the words of the lexicon beside the numbers (in a cache: a second store)."""
         lexicon = self.lexicon()
@@ -123,21 +128,18 @@ class WordTask(Task[C]):
             settings.embedding or 0,
             hiding=self.hiding(self.vocabulary),
             token_dropout=settings.token_dropout or 0.0,
-            ngrams=self.ngrams(),
             pretrained=self.pretrained(len(self.vector_words) + 1),
             characters=len(self.characters),
             character_width=self.character_width(),
             cell=settings.cell,
+            cell_options=settings.cell_options,
+            backend=settings.backend,
             dropout=settings.input_dropout or 0.0,
         )
 
     def read_matrix(self) -> NDArray[Any]:
         vectors = read_vectors(str(self.config.text.vectors), set(self.vector_words))
         return vectors.matrix[[vectors.index[word] for word in self.vector_words]]
-
-    def ngrams(self) -> Ngrams | None:
-        """What n-grams add to the vectors of tokens, where the task uses them."""
-        return None
 
     def plan(self, examples: Examples, epoch: int) -> Sequence[Any]:
         settings = self.config.training
@@ -146,7 +148,7 @@ class WordTask(Task[C]):
             size=settings.batch_size,
             tokens=settings.batch_tokens,
             seed=settings.seed,
-            epoch=epoch,
+            epoch=0 if settings.optimizer == "incremental" else epoch,  # equal passes: its test compares them
             shuffle=True,
         )
 
@@ -192,6 +194,7 @@ class WordTask(Task[C]):
 
     def _take_vectors(self, path: str, words: Counter[str]) -> None:
         vectors = read_vectors(path)
+        self.notes += [f"vectors: {sentence}" for sentence in Repairs(vectors.repairs).sentences()]
         self.notes.append(coverage(vectors, words).sentence())
         lower = {word.lower() for word in words}
         kept = [

@@ -21,6 +21,7 @@ from elman.config import Config, changed
 from elman.errors import ConfigError, RunError, nearest
 from elman.models.embedding import Hiding, Pretrained
 from elman.text.batches import Stream
+from elman.text.files import write_text
 from elman.text.lexicon import Lexicon
 from elman.text.readers import Record, Repairs, Source
 from elman.text.store import Store
@@ -36,6 +37,7 @@ INCREMENTAL = {  # row G2: example by example, plain steps, the summed loss
     "training.clip": 0.0,
     "training.reduction": "sum",
 }
+DISTORTING = ("momentum", "weight_decay")
 DROPOUTS = tuple(f"model.{name}" for name in ("dropout", "input_dropout", "token_dropout", "rare_dropout"))
 
 
@@ -112,6 +114,9 @@ class Task(Generic[C]):
         """A first pass over the training data: count, then make the vocabularies."""
         raise NotImplementedError
 
+    def meet(self, records: Iterable[Record]) -> None:
+        """Labels of held-out examples, which come from the same file; their words stay unknown."""
+
     def encode(self, records: Iterable[Record]) -> Iterator[dict[str, Sequence[int]]]:
         """Examples as numbers."""
         raise NotImplementedError
@@ -140,7 +145,9 @@ class Task(Generic[C]):
         if (lookup(self.config, "training.optimizer") or usual.get("training.optimizer")) == "incremental":
             self._check_incremental()
             usual |= {"training.learning_rate": 0.1} if "training.optimizer" not in usual else {}
-            usual |= INCREMENTAL | dict.fromkeys(DROPOUTS, 0.0)
+            usual |= INCREMENTAL | dict.fromkeys(DROPOUTS, 0.0) | {"training.tolerance": 0.003}
+        if self.config.training.optimizer == "asgd":
+            usual["training.averaging"] = "tail"
         if self.config.training.max_steps is not None:
             usual.pop("training.epochs", None)  # the number of updates says it all
         opened = {key: value for key, value in usual.items() if lookup(self.config, key) is None}
@@ -153,6 +160,7 @@ class Task(Generic[C]):
         """Incremental descent is one thing exactly; a setting that would change it is a mistake (row G2)."""
         wrong = [key for key, value in INCREMENTAL.items() if lookup(self.config, key) not in (None, value)]
         wrong += ["training.accumulate"] if self.config.training.accumulate != 1 else []
+        wrong += [f"training.{name}" for name in DISTORTING if getattr(self.config.training, name)]
         if wrong:
             raise ConfigError(
                 f"training.optimizer is 'incremental': one example, one plain step of the summed loss; "
@@ -242,9 +250,7 @@ class Task(Generic[C]):
             files["tokenizer.json"] = self.unit.to_json()
         for name, content in files.items():
             text = json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-            temporary = run / f".{name}.tmp"
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(run / name)
+            write_text(run / name, text)
 
     def load(self, run: Path) -> None:
         """What ``save`` wrote, checked."""

@@ -24,7 +24,7 @@ from elman.text.readers import Record, Repairs, Source, read_fields
 from elman.text.vocabulary import UNKNOWN, Vocabulary
 
 UNUSED = ("input_dropout", "token_dropout", "rare_dropout")
-SMALL = 1000  # up to so many examples the lectures' network and incremental descent are the default
+SMALL = 50  # up to so many examples the lectures' network and incremental descent are the default
 
 
 class Class2SeqText(TextSettings):
@@ -158,6 +158,7 @@ class Class2Seq(Task[Class2SeqSettings]):
             "training.learning_rate": (2.0 if squared else 0.5) if one_by_one else 3e-3,
             "training.schedule": "constant" if one_by_one else "one-cycle",
             "training.averaging": "none" if one_by_one else "ema",
+            "decoding.max_length": max(50, 2 * self.statistics.longest),
             "training.tolerance": 0.003 if one_by_one else 0.0,
             "training.epochs": max(
                 5, min(2000, round((6_000 if one_by_one else 150_000) / self.statistics.examples))
@@ -290,7 +291,12 @@ class Class2Seq(Task[Class2SeqSettings]):
         return pick(logits.flatten(0, 1), real), tokens.flatten()[real]
 
     def _hypotheses(
-        self, model: Generator, keys: Sequence[Sequence[int]], settings: DecodingSettings
+        self,
+        model: Generator,
+        keys: Sequence[Sequence[int]],
+        settings: DecodingSettings,
+        *,
+        trace: bool = True,
     ) -> list[Any]:
         soft = self.config.model.feedback == "soft"
 
@@ -298,7 +304,7 @@ class Class2Seq(Task[Class2SeqSettings]):
             hidden, fed = state
             log_probs, hidden = model.step(tokens if fed is None else fed, hidden)
             p = log_probs.exp()
-            return log_probs, (hidden, p if soft else None), p
+            return log_probs, (hidden, p if soft else None), p if trace else None
 
         first = torch.full((len(keys),), self.start, device=self.device)
         never = tuple(
@@ -308,7 +314,7 @@ class Class2Seq(Task[Class2SeqSettings]):
         return generate(step, first, begin, settings, self.vocabulary, end=self.end, never=never)
 
     def _generate(self, model: Generator, keys: list[Any], settings: DecodingSettings) -> list[list[int]]:
-        found = self._hypotheses(model, keys, settings)
+        found = self._hypotheses(model, keys, settings, trace=False)
         return [[*one.tokens, self.end] if one.stopped == "end" else one.tokens for one in found]
 
     def _vectors(self, keys: Sequence[Any]) -> Tensor:

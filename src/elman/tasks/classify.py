@@ -16,14 +16,11 @@ from elman.errors import EmptyError, LabelError, UnknownNameError, nearest
 from elman.metrics.classification import Agreement, Confusion
 from elman.models.classifier import Classifier
 from elman.models.counting import NaiveBayes
-from elman.models.embedding import Ngrams
 from elman.models.losses import output_loss
 from elman.tasks._words import WordTask
 from elman.tasks.base import Examples, Loss, tensor
 from elman.text.lexicon import Lexicon
 from elman.text.readers import Record, Repairs, Source, read_fields
-
-NGRAM_DROPOUT = 0.3
 
 
 class ClassifyModel(ModelSettings):
@@ -32,9 +29,6 @@ class ClassifyModel(ModelSettings):
     bidirectional: bool = Field(True, description="read in both directions")
     characters: int | None = Field(
         None, ge=0, description="width of the network that reads a word's letters; 0: none"
-    )
-    ngrams: int | None = Field(
-        None, ge=1, description="each token also brings the n-grams that end with it, up to this n"
     )
     pooling: Literal["last", "mean", "max", "attention"] | None = Field(
         None, description="the last output, or all outputs pooled"
@@ -82,12 +76,6 @@ class Classify(WordTask[ClassifySettings]):
     def character_width(self) -> int:
         return self.config.model.characters or 0
 
-    def ngrams(self) -> Ngrams | None:
-        settings = self.config.model
-        if (settings.ngrams or 1) == 1 or not settings.embedding:
-            return None
-        return Ngrams(settings.ngrams or 1, settings.embedding, dropout=NGRAM_DROPOUT)
-
     def words_of(self, record: Record) -> list[str]:
         words = self.unit.split(record.fields["text"])
         if not words:
@@ -116,13 +104,12 @@ class Classify(WordTask[ClassifySettings]):
             "model.token_dropout": 0.0,
             "model.rare_dropout": 0.25 if words else 0.0,
             "model.characters": 0,
-            "model.ngrams": 1 if words or self.config.model.embedding == 0 else 3,
             "model.pooling": "last" if self.config.model.encoder == "bag" else "max",
             "training.batch_size": 32 if self.config.training.batch_tokens is None else None,
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
-            "training.epochs": max(4, min(20, round((50_000 if words else 150_000) / N))),
+            "training.epochs": max(4, min(100, round((80_000 if words else 150_000) / N))),
         }
 
     def build_model(self) -> nn.Module:
@@ -172,8 +159,13 @@ class Classify(WordTask[ClassifySettings]):
         }
         if len(names) == 2:  # labels stand by falling frequency
             rare = confusion.by_class().get(names[-1], Agreement(0, 0, 0))
-            figures |= {"precision": rare.precision, "recall": rare.recall, "f1": rare.f1}
+            figures |= {
+                "precision": rare.precision,
+                "recall": rare.recall,
+                "f1": rare.f1,
+            }
         return figures | {
+            "positive_class": names[-1] if len(names) == 2 else None,
             "tokens": tokens,
             "examples": len(examples),
             **confusion.as_json(),

@@ -26,6 +26,7 @@ from elman.text.readers import Record, Repairs, Source, read_fields, read_text
 from elman.text.vectors import Vectors, coverage, read_vectors, wanted_forms
 from elman.text.vocabulary import END, MARKERS, PAD, START, UNKNOWN, Vocabulary
 
+LARGEST = 50_000  # entries of a vocabulary whose size is not set
 EVALUATION_STEPS = 256  # steps of a stream that evaluation reads at once
 
 
@@ -111,7 +112,7 @@ class Lm(Task[LmSettings]):
             else Vocabulary.build(
                 counts,
                 min_count=settings.min_count or rare,
-                size=settings.vocabulary_size if settings.unit != "bpe" else None,
+                size=settings.vocabulary_size or LARGEST if settings.unit != "bpe" else None,
                 alphabet=self.unit.alphabet(),
             )
         )
@@ -187,7 +188,7 @@ class Lm(Task[LmSettings]):
             size=settings.batch_size,
             tokens=settings.batch_tokens,
             seed=settings.seed,
-            epoch=epoch,
+            epoch=0 if settings.optimizer == "incremental" else epoch,  # equal passes: its test compares them
             shuffle=True,
         )
 
@@ -209,7 +210,7 @@ class Lm(Task[LmSettings]):
 
     @torch.no_grad()
     def evaluate(self, model: LanguageModel, examples: Examples) -> dict[str, Any]:
-        total, right, count = 0.0, 0, 0
+        total, right, count, unknown, hidden = 0.0, 0, 0, 0, self.vocabulary.id(UNKNOWN)
         state: Any = None
         for batch in self._evaluation(examples):
             inputs, targets, lengths = batch
@@ -217,6 +218,7 @@ class Lm(Task[LmSettings]):
             logits, targets = self._flat(model, outputs, targets, lengths)
             total += float(output_loss(logits, targets))
             right += int((logits.argmax(-1) == targets).sum())
+            unknown += int((targets == hidden).sum())
             count += len(targets)
         loss = total / count
         figures = {
@@ -224,6 +226,7 @@ class Lm(Task[LmSettings]):
             "perplexity": math.exp(min(loss, 700)),
             "accuracy": right / count,
             "tokens": count,
+            "unknown": unknown / count,  # share of tokens that the vocabulary lacks: they are easy to predict
         }
         if self.config.text.unit in ("character", "byte"):
             figures[f"bits_per_{self.config.text.unit}"] = loss / math.log(2)

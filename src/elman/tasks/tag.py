@@ -14,6 +14,7 @@ from elman.config import Config, ModelSettings, TextSettings
 from elman.errors import LabelError, UnknownNameError, nearest
 from elman.metrics.spans import SpanCounts, legal_transitions, scheme, well_formed
 from elman.models.counting import CountTagger
+from elman.models.crf import FORBIDDEN
 from elman.models.losses import output_loss
 from elman.models.tagger import Tagger
 from elman.tasks._words import WordTask
@@ -131,7 +132,7 @@ class Tag(WordTask[TagSettings]):
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
-            "training.epochs": max(5, min(30, round(150_000 / max(N, 1)))),
+            "training.epochs": max(5, min(100, round(150_000 / max(N, 1)))),
         }
 
     def build_model(self) -> nn.Module:
@@ -207,7 +208,7 @@ class Tag(WordTask[TagSettings]):
         for key in self.in_order(examples):
             words = self.word_batch(examples, key)
             scores = model(words)
-            chances = scores.softmax(-1)
+            chances = scores.softmax(-1) if model.crf is None else model.crf.marginals(scores, words.lengths)
             for b, (i, found) in enumerate(zip(key, self._decode(model, scores, words.lengths), strict=True)):
                 sure = [float(chances[b, t, tag]) for t, tag in enumerate(found)]
                 results[i] = [self.labels.tokens[tag] for tag in found], sure
@@ -247,7 +248,10 @@ class Tag(WordTask[TagSettings]):
         self, model: Tagger, scores: Tensor, tags: Tensor, lengths: Tensor, training: bool = True
     ) -> Tensor:
         if model.crf is not None:
-            return -model.crf.log_likelihood(scores, tags, lengths).sum()
+            likelihood = model.crf.log_likelihood(scores, tags, lengths)
+            if not training:  # a sentence that breaks the rules of its scheme has no likelihood to speak of
+                likelihood = likelihood[likelihood > FORBIDDEN / 2]
+            return -likelihood.sum()
         real = real_rows(lengths, scores.shape[1])
         settings = self.config.training
         return output_loss(

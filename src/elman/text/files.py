@@ -97,6 +97,16 @@ def open_lines(path: str | os.PathLike[str], repairs: Repairs | None = None) -> 
         raise _unreadable(problem, name, number) from problem
 
 
+def write_text(path: Path, text: str) -> None:
+    """The whole text on the disk, or the file as it was."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
 def file_digest(path: str | os.PathLike[str]) -> str:
     """SHA-256 of a file's bytes as they lie, packed or not, in hexadecimal."""
     if os.fspath(path) == "-":

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from elman.text.batches import pad
 from elman.text.vocabulary import UNKNOWN, Vocabulary
 
+LONGEST = 60  # letters of a word that are read; of a longer one the first and the last half of them
+
 
 class Lexicon:
     """Words are kept as they are written, so that a rare one still has its letters and its vector.
@@ -30,7 +32,7 @@ class Lexicon:
         vectors: Mapping[str, int] | None = None,
         *,
         lower: bool = False,
-        longest: int = 40,
+        longest: int = LONGEST,
     ) -> None:
         """``lower``: the vocabulary is looked up in lower case; letters and vectors see the word as it is."""
         self.lower = lower
@@ -61,12 +63,16 @@ class Lexicon:
         letters, lengths = pad([self._letters[i] for i in ids])
         return tokens, vectors, letters, lengths
 
+    def _spelled(self, word: str) -> str:
+        half = self.longest // 2
+        return word if len(word) <= self.longest else word[:half] + word[-half:]
+
     def _add(self, word: str) -> int:
         place = self._places[word] = len(self._tokens)
         self._tokens.append(self.vocabulary.id(word.lower() if self.lower else word))
         self._vectors.append(self.vectors.get(word, self.vectors.get(word.lower(), 0)))
         letters = (
-            [] if self.characters is None or word == UNKNOWN else self.characters.ids(word[: self.longest])
+            [] if self.characters is None or word == UNKNOWN else self.characters.ids(self._spelled(word))
         )
         self._letters.append(np.array(letters or [self.vocabulary.index[UNKNOWN]], dtype=np.int64))
         return place

@@ -90,10 +90,11 @@ class Trainer:
         self.counted = model if isinstance(model, CountedModel) else None
         self.optimizer = SGD([{"params": []}]) if self.counted else make_optimizer(model, settings)
         self.schedule = Schedule(schedule_settings(settings))
-        kind = "tail" if settings.optimizer == "asgd" else settings.averaging or "none"
-        self.averaging = Averaging(kind, decay=settings.average_decay)
+        self.averaging = Averaging(settings.averaging or "none", decay=settings.average_decay)
         self.scaler = torch.amp.GradScaler(task.device.type, enabled=settings.precision == "float16")
         batches = len(task.plan(examples, 0))
+        # (λ/n): of a stream the examples are its segments
+        self.n = batches if settings.optimizer == "incremental" else len(examples)
         self.epoch_updates = -(-batches // settings.accumulate)
         self.total = (settings.epochs or 1) * self.epoch_updates
         if settings.max_steps is not None:
@@ -170,7 +171,7 @@ class Trainer:
         total = loss.total
         settings = self.settings
         if settings.regulariser != "none" and settings.regularisation:
-            size = loss.examples * settings.regularisation / len(self.examples)
+            size = loss.examples * settings.regularisation / self.n
             total = total + size * penalty(self.model, settings.regulariser)
         return total / loss.count if settings.reduction == "mean" and alone else total
 
@@ -234,8 +235,8 @@ class Trainer:
         improved = now.best_rank is None or rank > tuple(now.best_rank)
         waited = 0 if improved else now.waited + 1
         self.schedule.note(float(figures["loss"]))
-        if waited and self.settings.optimizer == "asgd":
-            self.averaging.start()  # the trigger of NT-ASGD: validation has stopped improving
+        if waited:
+            self.averaging.start()  # a tail begins where validation stops improving (NT-ASGD)
         self.position = replace(
             now,
             validated=now.update,
@@ -304,7 +305,8 @@ class Trainer:
         self.averaging.load_tensors(self.model, {name: model[name] for name in raw}, state["averaging"])
         self.scaler.load_state_dict(state["scaler"])
         self.carry = unflatten(state["carry"], extra, self.task.device)
-        set_random_states({name[4:]: one for name, one in extra.items() if name.startswith("rng.")})
+        states = {name[4:]: one for name, one in extra.items() if name.startswith("rng.")}
+        set_random_states(states, self.task.device)
         self.position = Position(**state["position"])
 
     def _precision(self) -> AbstractContextManager[Any]:
@@ -333,10 +335,10 @@ def random_states(device: torch.device) -> dict[str, Tensor]:
     return states
 
 
-def set_random_states(states: Mapping[str, Tensor]) -> None:
+def set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
     torch.set_rng_state(states["cpu"])
     if "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"])
+        torch.cuda.set_rng_state(states["cuda"], device)
 
 
 def flatten(state: Any, into: list[Tensor]) -> Any:

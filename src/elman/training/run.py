@@ -75,7 +75,8 @@ def begin(run: Path, config: Config) -> None:
     """Make the folder of a new run; one that is there already is refused."""
     if run.exists() and (not run.is_dir() or any(path.name not in UNBEGUN for path in run.iterdir())):
         raise RunExistsError(f"{run} is there already; continue it with --resume, or name another folder")
-    run.mkdir(parents=True, exist_ok=True)
+    with explained(run):
+        run.mkdir(parents=True, exist_ok=True)
     write_text(run / "config.toml", to_toml(config))
 
 
@@ -83,6 +84,8 @@ def prepare(task: Task[Any], cache: Path | None = None) -> Prepared:
     """Read the data: vocabularies first, then the examples as numbers; open settings are filled."""
     train, dev = training_data(task)
     task.learn(train)
+    if dev.part is not None:
+        task.meet(dev)
     task.settle()
     return _encoded(task, train, dev, cache)
 
@@ -148,8 +151,8 @@ def _unchanged(reading: Reading, expected: dict[str, Any] | None) -> Iterator[An
     yield from reading
 
 
-def build(task: Task[Any], examples: Examples, dev: Examples) -> Trainer:
-    """A fresh model and its trainer; seed, threads and device are set."""
+def build(task: Task[Any], examples: Examples, dev: Examples, *, fresh: bool = True) -> Trainer:
+    """A model and its trainer; seed, threads and device are set. If not fresh, its weights will be loaded."""
     settings = task.config.training
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
@@ -166,7 +169,8 @@ def build(task: Task[Any], examples: Examples, dev: Examples) -> Trainer:
         )
     torch.manual_seed(settings.seed)
     model = task.build_model()
-    task.initialise(model)
+    if fresh:
+        task.initialise(model)
     return Trainer(task, model.to(task.device), examples, dev)
 
 
@@ -191,8 +195,8 @@ def _train(
     announce: Callable[[Prepared, Trainer], None],
 ) -> dict[str, Any]:
     prepared = prepare_run(run)
-    trainer = build(prepared.task, prepared.train, prepared.dev)
     checkpoint = newest_checkpoint(run, say)
+    trainer = build(prepared.task, prepared.train, prepared.dev, fresh=checkpoint is None)
     log = run / "metrics.jsonl"
     if checkpoint is None:
         write_text(log, "")

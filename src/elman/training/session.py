@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.errors import RunError, RunExistsError
+from elman.text import files
 from elman.training.checkpoint import Checkpoint, checkpoint_name, point, prune, save_checkpoint
 from elman.training.loop import Trainer, Update
 
@@ -217,14 +218,9 @@ def cut(log: Path, size: int) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """The whole text or none of it."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    """The whole text on the disk, or an error about the run."""
     with explained(path):
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        files.write_text(path, text)
 
 
 @contextmanager

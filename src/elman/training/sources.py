@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from elman.config import Config, DataSettings
-from elman.errors import ConfigError
+from elman.errors import ConfigError, FileError
 from elman.registry import CORPORA
 from elman.tasks.base import Task
 from elman.text.files import file_digest
 from elman.text.readers import Record, Repairs, Source
 
 BUILTIN = "builtin:"
-STREAM_BLOCK = 50  # lines of a running text that are held out together
+STREAM_BLOCK = 10  # lines of a running text that are held out together
 
 
 @dataclass
@@ -31,16 +32,13 @@ class Reading:
     target: str | None = None
     part: str | None = None
     repairs: Repairs = field(default_factory=Repairs)
-    examples: int = 0
 
     def __iter__(self) -> Iterator[Record]:
         self.repairs.clear()
-        self.examples = 0
         share = self.task.config.data.held_out
         block = STREAM_BLOCK if getattr(self.task, "streams", False) else 1
         for number, record in enumerate(self._all()):
             if self.part is None or (self.part == "held-out") == held_out(number, share, block):
-                self.examples += 1
                 yield record
 
     def digest(self) -> str:
@@ -64,9 +62,8 @@ class Reading:
 
 
 def held_out(number: int, share: float, block: int) -> bool:
-    """Is example ``number`` held out? Blocks are, evenly spread; a block of a stream is some lines."""
-    place = number // block
-    return int((place + 1) * share) > int(place * share)
+    """Is example ``number`` held out? Blocks are, by a hash; a block of a stream is some lines."""
+    return zlib.crc32(str(number // block).encode()) < share * 2**32
 
 
 def training_data(task: Task[Any]) -> tuple[Reading, Reading]:
@@ -99,11 +96,14 @@ def corpus_of(path: str) -> tuple[Any, str]:
     return CORPORA.find(name)(), split or "train"
 
 
-def corpus_settings(path: str | None) -> dict[str, Any]:
+def corpus_settings(path: str | None, task: str) -> dict[str, Any]:
     """The settings that suit a built-in corpus, as dotted keys; none for a file."""
     if path is None or not path.startswith(BUILTIN):
         return {}
-    return dict(corpus_of(path)[0].settings)
+    corpus, _ = corpus_of(path)
+    if corpus.task != task:
+        raise ConfigError(f"{path} is a corpus for the task {corpus.task!r}, not {task!r}")
+    return dict(corpus.settings)
 
 
 def exists(config: Config) -> None:
@@ -111,4 +111,4 @@ def exists(config: Config) -> None:
     data = config.data
     for path in (data.train, data.train_target, data.dev, data.dev_target):
         if path is not None and path != "-" and not path.startswith(BUILTIN) and not Path(path).exists():
-            raise ConfigError(f"{path}: there is no such file")
+            raise FileError("there is no such file", path=path, remedy="look at the path")
