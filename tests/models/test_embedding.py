@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from elman.models.embedding import Embedding, Hiding, Pretrained, WordBatch, Words
+from elman.models.embedding import Embedding, Hiding, Ngrams, Pretrained, WordBatch, Words
 
 IDS = torch.tensor([[3, 0], [1, 3]])
 
@@ -100,3 +100,22 @@ def test_a_word_without_letters_or_vectors():
     assert words(batch()).shape == (2, 3, 5)
     assert words.spelling is None
     assert words.pretrained is None
+
+
+def test_ngrams_add_what_the_tokens_before_were():
+    """Equal n-grams get equal rows wherever they stand; an n-gram does not reach over the beginning."""
+    ngrams = Ngrams(3, 8).eval()
+    added = ngrams(torch.tensor([[5, 6, 7, 5, 6, 7], [9, 9, 5, 6, 7, 1]]))
+    assert added.shape == (2, 6, 8)
+    assert torch.equal(added[0, 5], added[1, 4])  # 5 6 7
+    assert torch.equal(added[0, 2], added[0, 5])
+    assert not torch.equal(added[0, 0], added[0, 3])  # 5 at the beginning, and 5 after 6 7
+    assert len(ngrams.tables) == 2
+
+
+def test_ngrams_are_left_out_in_training_only():
+    ngrams = Ngrams(2, 4, dropout=0.5)
+    ids = torch.arange(4000).reshape(40, 100)
+    share = (ngrams(ids) == 0).all(-1).float().mean()
+    assert 0.45 < share < 0.55
+    assert (ngrams.eval()(ids) != 0).any(-1).all()

@@ -50,6 +50,35 @@ class Hiding(nn.Module):
         return tokens.masked_fill(hidden, self.unknown)
 
 
+class Ngrams(nn.Module):
+    """What the n-grams that end at a token add to its vector: a row of a table for each n up to the order.
+
+    Rows are found by a hash, so there is no vocabulary of n-grams (Joulin et al. 2016). In training, each is
+    left out with the given rate.
+    """
+
+    BUCKETS = 2**14
+
+    def __init__(self, order: int, width: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.tables = nn.ParameterList(
+            nn.Parameter(torch.randn(self.BUCKETS, width) * width**-0.5) for _ in range(order - 1)
+        )
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(B, T, ·) for token numbers (B, T)."""
+        total = torch.zeros((), device=ids.device)
+        key = ids
+        for n, table in enumerate(self.tables, 1):
+            key = key * 1_000_003 + F.pad(ids, (n, 0))[:, : ids.shape[1]] + 1
+            part = F.embedding(key % self.BUCKETS, table)
+            if self.training and self.dropout:
+                part = part * (torch.rand(ids.shape, device=ids.device) >= self.dropout)[..., None]
+            total = total + part
+        return total
+
+
 class Pretrained(nn.Module):
     """Vectors that were learned elsewhere, tuned or frozen; number 0 is a word without one."""
 
@@ -102,6 +131,7 @@ class Words(nn.Module):
         *,
         hiding: Hiding | None = None,
         token_dropout: float = 0.0,
+        ngrams: Ngrams | None = None,
         pretrained: Pretrained | None = None,
         characters: int = 0,
         character_width: int = 0,
@@ -113,6 +143,7 @@ class Words(nn.Module):
         super().__init__()
         self.hiding, self.token_dropout, self.dropout = hiding, token_dropout, dropout
         self.embedding = Embedding(V, width)
+        self.ngrams = ngrams
         self.pretrained = pretrained
         self.output_size = self.embedding.output_size + (pretrained.output_size if pretrained else 0)
         self.spelling: RNN | None = None
@@ -142,4 +173,8 @@ class Words(nn.Module):
             places = places.masked_fill(
                 torch.rand(places.shape, device=places.device) < self.token_dropout, 0
             )
-        return F.embedding(places, composed)  # (B, T, ·)
+        vectors = F.embedding(places, composed)  # (B, T, ·)
+        if self.ngrams is None:
+            return vectors
+        added = self.ngrams(tokens[places])  # as wide as the learned vector, which comes first
+        return torch.cat([vectors[..., : added.shape[-1]] + added, vectors[..., added.shape[-1] :]], -1)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.models.embedding import WordBatch, Words
+from elman.models.embedding import Ngrams, WordBatch, Words
 from elman.tasks.base import C, Examples, Task, tensor, vocabulary_of
 from elman.text.batches import pad, plan_batches
 from elman.text.lexicon import Lexicon
@@ -128,6 +128,7 @@ class WordTask(Task[C]):
             settings.embedding or 0,
             hiding=self.hiding(self.vocabulary),
             token_dropout=settings.token_dropout or 0.0,
+            ngrams=self.ngrams(),
             pretrained=self.pretrained(len(self.vector_words) + 1),
             characters=len(self.characters),
             character_width=self.character_width(),
@@ -140,6 +141,10 @@ class WordTask(Task[C]):
     def read_matrix(self) -> NDArray[Any]:
         vectors = read_vectors(str(self.config.text.vectors), set(self.vector_words))
         return vectors.matrix[[vectors.index[word] for word in self.vector_words]]
+
+    def ngrams(self) -> Ngrams | None:
+        """What n-grams add to the vectors of tokens, where the task uses them."""
+        return None
 
     def plan(self, examples: Examples, epoch: int) -> Sequence[Any]:
         settings = self.config.training

@@ -16,11 +16,14 @@ from elman.errors import EmptyError, LabelError, UnknownNameError, nearest
 from elman.metrics.classification import Agreement, Confusion
 from elman.models.classifier import Classifier
 from elman.models.counting import NaiveBayes
+from elman.models.embedding import Ngrams
 from elman.models.losses import output_loss
 from elman.tasks._words import WordTask
 from elman.tasks.base import Examples, Loss, tensor
 from elman.text.lexicon import Lexicon
 from elman.text.readers import Record, Repairs, Source, read_fields
+
+NGRAM_DROPOUT = 0.3  # so that the network does not lean on the n-grams alone
 
 
 class ClassifyModel(ModelSettings):
@@ -29,6 +32,9 @@ class ClassifyModel(ModelSettings):
     bidirectional: bool = Field(True, description="read in both directions")
     characters: int | None = Field(
         None, ge=0, description="width of the network that reads a word's letters; 0: none"
+    )
+    ngrams: int | None = Field(
+        None, ge=1, description="each token also brings the n-grams that end with it, up to this n"
     )
     pooling: Literal["last", "mean", "max", "attention"] | None = Field(
         None, description="the last output, or all outputs pooled"
@@ -76,6 +82,12 @@ class Classify(WordTask[ClassifySettings]):
     def character_width(self) -> int:
         return self.config.model.characters or 0
 
+    def ngrams(self) -> Ngrams | None:
+        settings = self.config.model
+        if (settings.ngrams or 1) == 1 or not settings.embedding:
+            return None
+        return Ngrams(settings.ngrams or 1, settings.embedding, dropout=NGRAM_DROPOUT)
+
     def words_of(self, record: Record) -> list[str]:
         words = self.unit.split(record.fields["text"])
         if not words:
@@ -104,6 +116,7 @@ class Classify(WordTask[ClassifySettings]):
             "model.token_dropout": 0.0,
             "model.rare_dropout": 0.25 if words else 0.0,
             "model.characters": 0,
+            "model.ngrams": 1 if words or self.config.model.embedding == 0 else 3,
             "model.pooling": "last" if self.config.model.encoder == "bag" else "max",
             "training.batch_size": 32 if self.config.training.batch_tokens is None else None,
             "training.learning_rate": 2e-3,
