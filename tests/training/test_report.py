@@ -7,18 +7,10 @@ from html.parser import HTMLParser
 import pytest
 
 from elman.errors import RunError
-from elman.training.report import (
-    POINTS,
-    ROWS,
-    curve,
-    linear_ticks,
-    log_ticks,
-    network_name,
-    read_events,
-    tick_label,
-    write_card,
-    write_report,
-)
+from elman.training.card import write_card
+from elman.training.curves import POINTS, curve, linear_ticks, log_ticks, tick_label
+from elman.training.report import ROWS, write_report
+from elman.training.summary import network_name, read_events
 from fake_run import CONFIG, fake_events, fake_run
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -228,6 +220,14 @@ def test_a_metric_that_is_the_loss(tmp_path):
     assert source.count('<circle class="dot best"') == 2
     assert "<h1>Language model · coupled LSTM</h1>" in source
     assert "elman generate" in source
+
+
+def test_a_counted_model_says_so(tmp_path):
+    events = [*fake_events(10, 10, 10)]
+    events[-1]["reason"] = "counted"
+    run = fake_run(tmp_path / "run", events)
+    assert "finished: counted, not trained" in checked(run)
+    assert "finished: counted, not trained" in write_card(run).read_text(encoding="utf-8")
 
 
 def test_the_card(tmp_path):

@@ -12,9 +12,10 @@ from elman.cli.talk import put_json, say
 from elman.config import Config, ModelSettings, changed, merge, parse_settings, put, read_toml, validate
 from elman.errors import ConfigError, ElmanError
 from elman.text.readers import parse_columns
+from elman.training.card import write_card
 from elman.training.loop import Trainer
 from elman.training.progress import Progress
-from elman.training.report import write_card, write_report
+from elman.training.report import write_report
 from elman.training.run import (
     Prepared,
     begin,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import stat
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from elman.errors import ArgumentError, ColumnError, ConfigError, DataError
 from elman.predictor import Predictor, load
 from elman.text.files import open_lines
 
-CHUNK = 256  # lines that are read before the first answer is written
+CHUNK = 256  # lines of a file that are answered together; what comes through a pipe is answered line by line
 
 
 def opened(run: Path, pairs: list[str]) -> Predictor:
@@ -36,7 +39,7 @@ def dotted(tables: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 def predict(run: Path, path: str, pairs: list[str], *, as_json: bool) -> None:
     """One line in, one line out, in order; memory does not grow with the file."""
     predictor = opened(run, pairs)
-    for lines in chunks(open_lines(path)):
+    for lines in chunks(open_lines(path), path):
         try:
             answers = predictor.predict([line.text for line in lines], details=True)
         except DataError as error:  # a task counts the texts that it was given
@@ -103,7 +106,7 @@ def score(run: Path, path: str, *, tokens: bool, pairs: bool, as_json: bool) -> 
     """Natural-log probabilities, one a line: of lines, of their tokens, or of two texts apart by a tab."""
     predictor = load(run)
     right = count = 0
-    for lines in chunks(open_lines(path)):
+    for lines in chunks(open_lines(path), path):
         texts = [line.text for line in lines]
         if pairs:
             for line, text in zip(lines, texts, strict=True):
@@ -139,7 +142,10 @@ def score(run: Path, path: str, *, tokens: bool, pairs: bool, as_json: bool) -> 
         say(f"the first is more probable in {right:,} of {count:,} pairs ({right / max(1, count):.1%})")
 
 
-def chunks(lines: Iterable[Any]) -> Iterator[list[Any]]:
+def chunks(lines: Iterable[Any], path: str) -> Iterator[list[Any]]:
+    """Lines that are answered together; whoever waits at the other end of a pipe gets each answer at once."""
     walk = iter(lines)
-    while part := list(itertools.islice(walk, CHUNK)):
+    size = 1 if path == "-" and not stat.S_ISREG(os.fstat(0).st_mode) else CHUNK
+    while part := list(itertools.islice(walk, size)):
         yield part
+        sys.stdout.flush()

@@ -17,6 +17,7 @@ from elman.text.files import file_digest
 from elman.text.readers import Record, Repairs, Source
 
 BUILTIN = "builtin:"
+MOST = 5000  # examples that are held out: a large file needs no larger part to be judged on
 STREAM_BLOCK = 10  # lines of a running text that are held out together
 
 
@@ -37,8 +38,11 @@ class Reading:
         self.repairs.clear()
         share = self.task.config.data.held_out
         block = STREAM_BLOCK if getattr(self.task, "streams", False) else 1
+        kept_back = 0
         for number, record in enumerate(self._all()):
-            if self.part is None or (self.part == "held-out") == held_out(number, share, block):
+            out = self.part is not None and kept_back < MOST and held_out(number, share, block)
+            kept_back += out
+            if self.part is None or out == (self.part == "held-out"):
                 yield record
 
     def digest(self) -> str:
