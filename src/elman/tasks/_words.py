@@ -22,6 +22,12 @@ from elman.text.vocabulary import MARKERS, UNKNOWN, Vocabulary
 FREQUENT_VECTORS = 50_000  # vectors of a file's first words that are kept beside those of the training data
 
 
+def usual_epochs(examples: int, seen: int, *, most: int) -> int:
+    """Passes that show about so many examples; more of them over a small file, for some 500 updates."""
+    fair = max(4, min(most, round(seen / max(1, examples))))
+    return max(fair, min(100, 16_000 // max(1, examples)))
+
+
 class WordTask(Task[C]):
     """A task over sequences of words, or of other units, that a lexicon numbers."""
 

@@ -18,7 +18,7 @@ from elman.models.classifier import Classifier
 from elman.models.counting import NaiveBayes
 from elman.models.embedding import Ngrams
 from elman.models.losses import output_loss
-from elman.tasks._words import WordTask
+from elman.tasks._words import WordTask, usual_epochs
 from elman.tasks.base import Examples, Loss, tensor
 from elman.text.lexicon import Lexicon
 from elman.text.readers import Record, Repairs, Source, read_fields
@@ -122,7 +122,7 @@ class Classify(WordTask[ClassifySettings]):
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
-            "training.epochs": max(4, min(100, round((80_000 if words else 150_000) / N))),
+            "training.epochs": usual_epochs(N, 80_000 if words else 150_000, most=20),
         }
 
     def build_model(self) -> nn.Module:

@@ -17,7 +17,7 @@ from elman.models.counting import CountTagger
 from elman.models.crf import FORBIDDEN
 from elman.models.losses import output_loss
 from elman.models.tagger import Tagger
-from elman.tasks._words import WordTask
+from elman.tasks._words import WordTask, usual_epochs
 from elman.tasks.base import Examples, Loss, tensor
 from elman.tensors.rows import pick, real_rows
 from elman.text.batches import pad
@@ -132,7 +132,7 @@ class Tag(WordTask[TagSettings]):
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
-            "training.epochs": max(5, min(100, round(150_000 / max(N, 1)))),
+            "training.epochs": usual_epochs(N, 150_000, most=30),
         }
 
     def build_model(self) -> nn.Module:
