@@ -242,8 +242,7 @@ def test_vectors_that_are_none(content, line, data, tmp_path):
 @pytest.mark.parametrize("task", TASKS)
 def test_files_that_are_not_there(task, runs, tmp_path):
     missing = tmp_path / "missing.txt"
-    answer = elman("train", task, "--train", missing, "--out", tmp_path / "run")
-    assert (answer.code, answer.err) == (2, f"elman: E501: {missing}: there is no such file\n")
+    check_line(elman("train", task, "--train", missing, "--out", tmp_path / "run"), missing, "E402", None)
     check_line(elman("train", task, "--train", tmp_path, "--out", tmp_path / "run"), tmp_path, "E402", None)
     for command in ("evaluate", "predict"):
         check_line(elman(command, runs[TASKS[task]], missing), missing, "E402", None)

@@ -15,6 +15,7 @@ THREE = "a b\tx\nb a\ty\nc\tz\na b a\tx\nb b a\ty\n"
 def test_the_last_state_through_a_head_C1(tmp_path):
     """softmax(MLP(h_n)), written out; the other positions have no loss."""
     settings = {"model.pooling": "last", "model.head": 7, "model.bidirectional": False, "model.cell": "elman"}
+    settings["model.characters"] = 0
     one = ready("classify", tmp_path, settings)
     words, labels = one.batch
     cell = one.model.encoder.network.cells[0][0]

@@ -45,6 +45,11 @@ class WordTask(Task[C]):
         raise NotImplementedError
 
     @property
+    def recurrent(self) -> bool:
+        """A comparator reads no letters by a network either: it would not be one without recurrence."""
+        return self.config.model.encoder == "rnn"
+
+    @property
     def letters_read(self) -> bool:
         """Does a network read the letters of each word? Then the vocabulary leaves upper case to it."""
         return False

@@ -77,7 +77,8 @@ class Classify(WordTask[ClassifySettings]):
 
     @property
     def letters_read(self) -> bool:
-        return bool(self.config.model.characters)
+        given = self.config.model.characters
+        return bool(given) if given is not None else self.config.text.unit == "word" and self.recurrent
 
     def character_width(self) -> int:
         return self.config.model.characters or 0
@@ -115,14 +116,14 @@ class Classify(WordTask[ClassifySettings]):
             "model.input_dropout": 0.5 if words else 0.0,
             "model.token_dropout": 0.0,
             "model.rare_dropout": 0.25 if words else 0.0,
-            "model.characters": 0,
+            "model.characters": 32 if self.config.text.unit == "word" and self.recurrent else 0,
             "model.ngrams": 1 if words or self.config.model.embedding == 0 else 3,
             "model.pooling": "last" if self.config.model.encoder == "bag" else "max",
             "training.batch_size": 32 if self.config.training.batch_tokens is None else None,
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
-            "training.epochs": usual_epochs(N, 80_000 if words else 150_000, most=20),
+            "training.epochs": usual_epochs(N, 50_000 if words else 150_000, most=20),
         }
 
     def build_model(self) -> nn.Module:

@@ -105,7 +105,10 @@ class Tag(WordTask[TagSettings]):
 
     @property
     def letters_read(self) -> bool:
-        return self.config.model.characters != 0 or self.config.model.encoder == "ngram"
+        if self.config.model.encoder == "ngram":
+            return True  # the counted tagger reads endings
+        given = self.config.model.characters
+        return self.recurrent if given is None else bool(given)
 
     def character_width(self) -> int:
         return self.config.model.characters or 0
@@ -122,7 +125,7 @@ class Tag(WordTask[TagSettings]):
         return {
             "model.hidden": 200,
             "model.embedding": 100,
-            "model.characters": 100,
+            "model.characters": 100 if self.recurrent else 0,
             "model.dropout": 0.5,
             "model.input_dropout": 0.4,
             "model.token_dropout": 0.0,
