@@ -97,10 +97,8 @@ def prepare_run(run: Path) -> Prepared:
     if not any((run / "checkpoints").glob("update-*")):
         # Fresh weights take from the data what no file of the run keeps: counts, notes, pretrained vectors.
         shutil.rmtree(run / "cache", ignore_errors=True)
-        task.config = changed(
-            task.config, {"training.threads": config.training.threads or torch.get_num_threads()}
-        )
         prepared = prepare(task, run / "cache")
+        task.config = changed(task.config, {"training.threads": threads(task.config)})
         with explained(run / "vocabulary.json"):
             task.save(run)
         write_text(run / "config.toml", to_toml(task.config))
@@ -112,6 +110,12 @@ def prepare_run(run: Path) -> Prepared:
     if not all(isinstance(known.get(name), dict) and "sha256" in known[name] for name in ("train", "dev")):
         raise RunError(f"{run / 'data.json'} lacks a part; restore the file or train again")
     return _encoded(task, train, dev, run / "cache", known)
+
+
+def threads(config: Config) -> int:
+    """Of torch, where they are not set: example by example there is nothing to share, only to wait for."""
+    settings = config.training
+    return settings.threads or (1 if settings.batch_size == 1 else torch.get_num_threads())
 
 
 def _encoded(
