@@ -19,6 +19,7 @@ from elman.text.store import Store
 from elman.text.vectors import coverage, read_vectors
 from elman.text.vocabulary import MARKERS, UNKNOWN, Vocabulary
 
+CAPITALS = 0.01  # share of words with a capital above which a text tells capitals from small letters
 FREQUENT_VECTORS = 50_000  # vectors of a file's first words that are kept beside those of the training data
 
 
@@ -35,6 +36,7 @@ class WordTask(Task[C]):
     characters: Vocabulary
     labels: Vocabulary
     vector_words: list[str]
+    cased = False  # does the training text tell capitals from small letters?
 
     def words_of(self, record: Record) -> list[str]:
         """The tokens of an example."""
@@ -73,6 +75,8 @@ class WordTask(Task[C]):
             for letter in word:
                 letters[letter] += count
         spelled = words
+        capitals = sum(count for word, count in words.items() if word != word.lower())
+        self.cased = capitals > CAPITALS * words.total()
         if self.letters_read:
             words = Counter()
             for word, count in spelled.items():

@@ -78,7 +78,12 @@ class Classify(WordTask[ClassifySettings]):
     @property
     def letters_read(self) -> bool:
         given = self.config.model.characters
-        return bool(given) if given is not None else self.config.text.unit == "word" and self.recurrent
+        return bool(given) if given is not None else self._letters_help
+
+    @property
+    def _letters_help(self) -> bool:
+        """Raw words have capitals, numbers and misspellings to read; prepared ones have fewer."""
+        return self.config.text.unit == "word" and self.recurrent and self.cased
 
     def character_width(self) -> int:
         return self.config.model.characters or 0
@@ -116,7 +121,7 @@ class Classify(WordTask[ClassifySettings]):
             "model.input_dropout": 0.5 if words else 0.0,
             "model.token_dropout": 0.0,
             "model.rare_dropout": 0.25 if words else 0.0,
-            "model.characters": 32 if self.config.text.unit == "word" and self.recurrent else 0,
+            "model.characters": 32 if self._letters_help else 0,
             "model.ngrams": 1 if words or self.config.model.embedding == 0 else 3,
             "model.pooling": "last" if self.config.model.encoder == "bag" else "max",
             "training.batch_size": 32 if self.config.training.batch_tokens is None else None,
