@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 from elman.corpora.base import ProbedCorpus, ProbeItem, split_of
 
@@ -51,14 +51,6 @@ class Agreement(ProbedCorpus):
     """
 
     summary = "a grammar of number agreement across relative clauses and prepositional phrases; with a probe"
-    settings: ClassVar[dict[str, Any]] = {
-        "text.unit": "word",
-        "text.context": "sentence",
-        "model.embedding": 32,
-        "model.hidden": 64,
-        "training.learning_rate": 0.01,
-        "training.epochs": 10,
-    }
 
     def generate(self, split: str, random: Random) -> Iterator[dict[str, Any]]:
         # As in real text, the more phrases the rarer.

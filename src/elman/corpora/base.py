@@ -62,6 +62,14 @@ class ProbedCorpus(Corpus):
     """
 
     task = "lm"
+    settings: ClassVar[dict[str, Any]] = {
+        "text.unit": "word",
+        "text.context": "sentence",
+        "model.embedding": 32,
+        "model.hidden": 64,
+        "training.learning_rate": 0.01,
+        "training.epochs": 10,
+    }
 
     def probe(self, seed: int, items: int) -> list[ProbeItem]:
         """That many questions, made of sentences of the test split."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 from elman.corpora.base import ProbedCorpus, ProbeItem, split_of
 
@@ -38,14 +38,6 @@ class Recall(ProbedCorpus):
     """
 
     summary = "stories whose last word was named near their beginning; with a probe"
-    settings: ClassVar[dict[str, Any]] = {
-        "text.unit": "word",
-        "text.context": "sentence",
-        "model.embedding": 32,
-        "model.hidden": 64,
-        "training.learning_rate": 0.01,
-        "training.epochs": 10,
-    }
 
     def generate(self, split: str, random: Random) -> Iterator[dict[str, Any]]:
         # Short stories come more often: from them a network learns what to look for in long ones.

@@ -162,15 +162,7 @@ class WordTask(Task[C]):
         return None
 
     def plan(self, examples: Examples, epoch: int) -> Sequence[Any]:
-        settings = self.config.training
-        return plan_batches(
-            examples.store.fields["word"].lengths,
-            size=settings.batch_size,
-            tokens=settings.batch_tokens,
-            seed=settings.seed,
-            epoch=0 if settings.optimizer == "incremental" else epoch,  # equal passes: its test compares them
-            shuffle=True,
-        )
+        return self.shuffled(examples.store.fields["word"].lengths, epoch)
 
     def in_order(self, examples: Examples) -> list[NDArray[np.int64]]:
         """Batches for evaluation: short ones first, every example once."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from elman.config import Config, changed
 from elman.errors import ConfigError, RunError, nearest
 from elman.models.embedding import Hiding, Pretrained
-from elman.text.batches import Stream
+from elman.text.batches import Stream, plan_batches
 from elman.text.files import write_text
 from elman.text.lexicon import Lexicon
 from elman.text.readers import Record, Repairs, Source
@@ -210,6 +210,21 @@ class Task(Generic[C]):
     def plan(self, examples: Examples, epoch: int) -> Sequence[Any] | Stream:
         """The batches of an epoch in order: keys that ``collate`` understands."""
         raise NotImplementedError
+
+    def shuffled(self, lengths: NDArray[np.int64], epoch: int) -> list[NDArray[np.int64]]:
+        """Batches of examples of these lengths, in an order that seed and epoch decide.
+
+        Incremental descent keeps one order, so that its convergence test compares equal passes.
+        """
+        settings = self.config.training
+        return plan_batches(
+            lengths,
+            size=settings.batch_size,
+            tokens=settings.batch_tokens,
+            seed=settings.seed,
+            epoch=0 if settings.optimizer == "incremental" else epoch,
+            shuffle=True,
+        )
 
     def collate(self, examples: Examples, key: Any) -> Any:
         """One batch as tensors."""

@@ -172,16 +172,7 @@ class Class2Seq(Task[Class2SeqSettings]):
         return Generator(P, len(self.vocabulary), self.config.model)
 
     def plan(self, examples: Examples, epoch: int) -> Sequence[Any]:
-        """Incremental descent keeps one order, so that its convergence test compares equal passes."""
-        settings = self.config.training
-        return plan_batches(
-            examples.store.fields["token"].lengths,
-            size=settings.batch_size,
-            tokens=settings.batch_tokens,
-            seed=settings.seed,
-            epoch=0 if settings.optimizer == "incremental" else epoch,
-            shuffle=True,
-        )
+        return self.shuffled(examples.store.fields["token"].lengths, epoch)
 
     def collate(self, examples: Examples, key: Any) -> Any:
         """Class vectors (B, P), previous tokens (B, T), tokens (B, T) and lengths (B,)."""

@@ -183,14 +183,7 @@ class Lm(Task[LmSettings]):
         settings = self.config.training
         if self.streams:
             return self._stream(examples, settings.batch_size or 1, settings.truncate or 35)
-        return plan_batches(
-            examples.store.fields["token"].lengths,
-            size=settings.batch_size,
-            tokens=settings.batch_tokens,
-            seed=settings.seed,
-            epoch=0 if settings.optimizer == "incremental" else epoch,  # equal passes: its test compares them
-            shuffle=True,
-        )
+        return self.shuffled(examples.store.fields["token"].lengths, epoch)
 
     def collate(self, examples: Examples, key: Any) -> Any:
         """Inputs (B, T), targets (B, T) and lengths (B,); a stream has no padding."""
