@@ -222,3 +222,37 @@ def test_the_network_in_a_few_words():
     assert shown(cell="gru", hidden=[4, 6], layers=2) == "gru 4 + 6"
     assert shown(encoder="bag", hidden=4, layers=1) == "bag 4"
     assert shown(encoder="ngram", hidden=4) == "ngram, counted"
+
+
+def test_a_failed_start_leaves_the_folder_free(tmp_path):
+    path, run = tmp_path / "a.tsv", tmp_path / "run"
+    path.write_text("good\tpos\nbad\n", encoding="utf-8")
+    command = ["train", "classify", "--train", path, "--out", run]
+    settings = ["--set", "training.max_steps=2", "--set", "training.threads=1"]
+    assert elman(*command, *settings).code == 3
+    assert not run.exists()
+    path.write_text("good\tpos\nbad\tneg\n", encoding="utf-8")
+    assert elman(*command, *settings).code == 0
+    assert (run / "report.html").is_file()
+
+
+def test_a_label_that_only_held_out_lines_have_is_known(tmp_path):
+    """With blocks of one line, some of the hundred are held out; each line has a label of its own."""
+    path, run = tmp_path / "a.tsv", tmp_path / "run"
+    path.write_text("".join(f"word {n}\tlabel{n}\n" for n in range(100)), encoding="utf-8")
+    settings = ["--set", "training.max_steps=1", "--set", "training.threads=1"]
+    answer = elman("train", "classify", "--train", path, *settings, "--out", run)
+    assert answer.code == 0, answer.err
+    data = json.loads((run / "data.json").read_text())
+    assert data["train"]["examples"] + data["dev"]["examples"] == 100
+    assert 0 < data["dev"]["examples"] < 30
+    assert len(json.loads((run / "vocabulary.json").read_text())["labels"]) == 100
+
+
+@pytest.mark.parametrize(("text", "width"), [("Good", 32), ("good", 0)])
+def test_letters_are_read_where_a_text_has_capitals(tmp_path, text, width):
+    path, run = tmp_path / "a.tsv", tmp_path / "run"
+    path.write_text(f"{text}\tpos\nbad\tneg\n", encoding="utf-8")
+    settings = ["--set", "training.max_steps=1", "--set", "training.threads=1"]
+    assert elman("train", "classify", "--train", path, *settings, "--out", run).code == 0
+    assert read_toml(run / "config.toml")["model"]["characters"] == width

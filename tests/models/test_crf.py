@@ -233,3 +233,19 @@ def test_autocast_and_half_precision_scores():
 def test_mistakes_are_explained(call, message):
     with pytest.raises((ShapeError, ArgumentError), match=message):
         call(CRF(3))
+
+
+def test_marginals_are_sums_over_all_sequences():
+    """Each position's share of every tag, by enumeration; padding has none."""
+    crf = made(K=3)
+    scores = torch.randn(2, 4, 3, dtype=torch.float64)
+    lengths = [4, 2]
+    found = crf.marginals(scores, lengths)
+    for b, n in enumerate(lengths):
+        paths = list(itertools.product(range(3), repeat=n))
+        weights = torch.stack([score(crf, scores[b, :n], path) for path in paths]).softmax(0)
+        expected = torch.zeros(4, 3, dtype=torch.float64)
+        for path, weight in zip(paths, weights, strict=True):
+            for t, tag in enumerate(path):
+                expected[t, tag] += weight.detach()
+        assert torch.allclose(found[b], expected, atol=1e-9)

@@ -761,3 +761,21 @@ def test_the_log_must_be_as_long_as_at_its_checkpoint(run):
     set_back(run)
     with pytest.raises(RunError, match="shorter than at its checkpoint"):
         session_module.cut(run / "metrics.jsonl", 10**9)
+
+
+def test_example_by_example_needs_one_thread():
+    for batch, given, expected in ((1, None, 1), (1, 2, 2), (8, 3, 3)):
+        training = {"batch_size": batch, "threads": given}
+        config = validate(settings_class("lm"), {"task": "lm", "training": training})
+        assert run_module.threads(config) == expected
+
+
+def test_a_tail_begins_where_validation_stops_improving(data):
+    changes = {"training.averaging": "tail", "training.learning_rate": 1.0, "training.validate_every": 2}
+    trainer = trainer_of("lm-sentence", data, {**SHORT, **changes})
+    waited = False
+    for _ in trainer.run():
+        waited = waited or trainer.position.waited > 0
+        assert trainer.averaging.started == waited
+    assert waited  # the rate is far too high: some validation was no improvement
+    assert trainer.averaging.count > 0

@@ -13,14 +13,13 @@ from elman.config import Config, ModelSettings, changed, merge, parse_settings, 
 from elman.errors import ConfigError, ElmanError
 from elman.text.readers import parse_columns
 from elman.training.card import write_card
-from elman.training.loop import Trainer
+from elman.training.loop import Trainer, count_parameters
 from elman.training.progress import Progress
 from elman.training.report import write_report
 from elman.training.run import (
     Prepared,
     begin,
     build,
-    count_parameters,
     make_task,
     prepare,
     read_config,

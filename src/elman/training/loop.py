@@ -315,6 +315,10 @@ class Trainer:
         return torch.autocast(self.task.device.type, getattr(torch, self.settings.precision))
 
 
+def count_parameters(model: nn.Module) -> int:
+    return sum(weight.numel() for weight in model.parameters())
+
+
 def penalty(model: nn.Module, kind: str) -> Tensor:
     """``R(w)``: Σ|w| or ½ Σw² over all weights."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]

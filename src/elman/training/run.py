@@ -251,7 +251,3 @@ def keep_memory() -> None:
         trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
         mallopt(trim_threshold, 2**31 - 1)
         mallopt(mmap_threshold, 2**30)
-
-
-def count_parameters(model: nn.Module) -> int:
-    return sum(weight.numel() for weight in model.parameters())

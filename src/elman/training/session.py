@@ -16,7 +16,7 @@ from typing import Any
 from elman.errors import RunError, RunExistsError
 from elman.text import files
 from elman.training.checkpoint import Checkpoint, checkpoint_name, point, prune, save_checkpoint
-from elman.training.loop import Trainer, Update
+from elman.training.loop import Trainer, Update, count_parameters
 
 Observer = Callable[[dict[str, Any]], None]
 
@@ -70,7 +70,7 @@ class Session:
             "event": "start",
             "update": 0,
             "task": task.name,
-            "parameters": sum(weight.numel() for weight in trainer.model.parameters()),
+            "parameters": count_parameters(trainer.model),
             "examples": len(trainer.examples),
             "tokens": task.statistics.tokens,
             "dev_examples": len(trainer.dev),

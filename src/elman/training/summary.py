@@ -13,6 +13,7 @@ from typing import Any
 
 from elman.errors import RunError
 from elman.tasks.base import read_json
+from elman.text.files import write_text
 from elman.training.progress import Event
 
 TASKS = {
@@ -153,10 +154,9 @@ def all_figures(event: Event) -> dict[str, float]:
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """Write into a temporary file beside it and rename it, so that a reader never sees half of it."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(text.encode("utf-8", errors="replace"))
-    return temporary.replace(path)
+    """The whole page; what cannot be encoded, half of a surrogate pair, is shown as a question mark."""
+    write_text(path, text.encode("utf-8", errors="replace").decode())
+    return path
 
 
 def _read(path: Path) -> bytes:
