@@ -44,8 +44,10 @@ class DataSettings(Section):
     delimiter: str | None = Field(
         None, description="tab, comma, space, or one character; unset: by the file's name"
     )
-    format: Literal["text", "conllu", "columns", "delimited", "jsonl", "parallel"] | None = Field(
-        None, description="layout of the files; unset: by the file's name"
+    separator: str | None = Field(None, description="what stands between the two sides of a line")
+    prefix: str | None = Field(None, description="what every line with a separator begins with")
+    format: Literal["text", "conllu", "columns", "delimited", "jsonl", "parallel", "separated"] | None = (
+        Field(None, description="layout of the files; unset: by the separator or the file's name")
     )
 
 
@@ -65,14 +67,9 @@ class TextSettings(Section):
     tune_vectors: bool = Field(True, description="train the pretrained vectors on; false: frozen")
 
 
-class ModelSettings(Section):
-    """The network; every cell fits every task."""
+class NetworkSettings(Section):
+    """A recurrent network; every cell fits every task."""
 
-    encoder: Literal["rnn", "window", "bag", "ngram"] = Field(
-        "rnn", description="rnn; or a comparator without recurrence: a fixed window, a bag of words"
-    )
-    order: Count | None = Field(None, description="tokens of the longest n-gram that is counted")
-    window: Count = Field(5, description="tokens that the window sees")
     cell: str = Field("lstm", description="name of a cell")
     cell_options: dict[str, Any] = Field({}, description="options of the cell's constructor")
     hidden: Count | list[Count] | None = Field(None, description="width; a list: one a layer")
@@ -94,6 +91,16 @@ class ModelSettings(Section):
     weight_drop: Rate = Field(0.0, description="dropout on the recurrent weights")
     initial_state: Literal["zero", "learned"] = Field("zero", description="the state before the first token")
     backend: Literal["auto", "loop", "cpu"] = Field("auto", description="engine of the recurrence")
+
+
+class ModelSettings(NetworkSettings):
+    """The network; every cell fits every task."""
+
+    encoder: Literal["rnn", "window", "bag", "ngram"] = Field(
+        "rnn", description="rnn; or a comparator without recurrence: a fixed window, a bag of words"
+    )
+    order: Count | None = Field(None, description="tokens of the longest n-gram that is counted")
+    window: Count = Field(5, description="tokens that the window sees")
 
 
 class TrainingSettings(Section):
@@ -160,25 +167,47 @@ class TrainingSettings(Section):
 class DecodingSettings(Section):
     """How sequences are generated."""
 
-    strategy: str = Field("greedy", description="greedy: the most probable token; sample: a drawn one")
-    temperature: Positive = Field(1.0, description="of drawing: below 1 bolder towards the probable")
+    strategy: str | None = Field(
+        None,
+        description="greedy, beam, sample or diverse; unset: beam if beam is above 1, sample if temperature, "
+        "top_k or top_p is set, else greedy",
+    )
+    beam: Count | None = Field(None, description="sequences that beam search keeps; unset: 5")
+    temperature: Positive | None = Field(
+        None, description="of drawing: below 1 bolder towards the probable; unset: 1"
+    )
     top_k: Count | None = Field(None, description="draw among this many")
     top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="draw among the likeliest that make this share"
     )
     min_length: Annotated[int, Field(ge=0)] = Field(0, description="tokens before the end marker may come")
     max_length: Count | None = Field(None, description="tokens at most")
+    length_penalty: Annotated[float, Field(ge=0)] = Field(
+        1.0, description="α of log p / length^α, by which beam search ranks; 0: log p itself"
+    )
+    coverage_penalty: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="what beam search takes off for source tokens that attention left out"
+    )
+    n_best: Count = Field(1, description="sequences of each example; greedy has one")
+    no_repeat: Annotated[int, Field(ge=0)] = Field(
+        0, description="no so many tokens in a row come twice; 0: they may"
+    )
+    banned: list[str] = Field([], description="tokens that never come")
+    prefix: str = Field("", description="text that the output begins with")
     stop: list[str] = Field([], description="tokens that end the sequence")
     seed: Annotated[int, Field(ge=0)] = Field(1, description="of drawing")
+    copy_unknown: bool | None = Field(
+        None, description="replace <unk> by the source token that attention looks at"
+    )
 
 
 class Config(Section):
     """All settings of a run; a task replaces sections by its own."""
 
-    task: str = Field(description="lm, tag, classify or class2seq")
+    task: str = Field(description="lm, tag, classify, seq2seq or class2seq")
     data: DataSettings = DataSettings()
     text: TextSettings = TextSettings()
-    model: ModelSettings = ModelSettings()
+    model: NetworkSettings = ModelSettings()
     training: TrainingSettings = TrainingSettings()
     decoding: DecodingSettings = DecodingSettings()
 
@@ -273,7 +302,7 @@ def changed(config: C, settings: Mapping[str, Any]) -> C:
     return validate(type(config), tables)
 
 
-def to_toml(config: Section, *, comments: bool = False) -> str:
+def to_toml(config: Section, *, comments: bool = False, within: str = "") -> str:
     """The settings as TOML that reads back equal; None is left out, or stands as a comment."""
     lines: list[str] = []
     tables: list[tuple[str, Section]] = []
@@ -285,7 +314,8 @@ def to_toml(config: Section, *, comments: bool = False) -> str:
             lines += _entry(name, value, field.description or "", comments)
     for name, table in tables:
         heading = [f"# {(type(table).__doc__ or '').strip()}"] if comments else []
-        lines += ["", *heading, f"[{name}]", to_toml(table, comments=comments).rstrip("\n")]
+        inner = to_toml(table, comments=comments, within=f"{within}{name}.").rstrip("\n")
+        lines += ["", *heading, f"[{within}{name}]", inner]
     return "\n".join(lines).strip("\n") + "\n"
 
 
@@ -322,7 +352,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{_toml(str(k))} = {_toml(v)}" for k, v in value.items()) + "}"
     return repr(value)
 
 

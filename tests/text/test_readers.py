@@ -32,6 +32,9 @@ from elman.text.readers import (
 
 LABELLED = ("text", "label")
 TAGGED = ("word", "tag")
+SIDES = ("source", "target")
+BARS = {"roles": SIDES, "separator": " ||| "}
+SCAN = {"roles": SIDES, "separator": " OUT: ", "prefix": "IN: "}
 
 
 def reading(folder, name, data, repairs=None, *, roles=LABELLED, second=None, **options):
@@ -119,6 +122,23 @@ GOOD = {
     "packed": ("a.csv.gz", gzip.compress(b"a,b\n"), {}, [("a", "b")]),
     "packed json": ("a.jsonl.xz", lzma.compress(b'{"text": "a", "label": "b"}'), {}, [("a", "b")]),
     "parallel fields": ("a.en", "a b\nc\n", {"second": "x\ny z\n"}, [("a b", "x"), ("c", "y z")]),
+    "separator": ("a.txt", "a b ||| x\nc ||| y z\n", BARS, [("a b", "x"), ("c", "y z")]),
+    "separator and prefix": (
+        "a.txt",
+        "IN: walk twice OUT: I_WALK I_WALK\nIN: IN: OUT: OUT\n",
+        SCAN,
+        [("walk twice", "I_WALK I_WALK"), ("IN:", "OUT")],
+    ),
+    "separator of signs": ("a.tsv", "a.*\t(b.*c\n", {"separator": ".*\t("}, [("a", "b.*c")]),
+    "separator of white space": ("a.txt", "a b\tx\n", {"separator": "\t"}, [("a b", "x")]),
+    "separator without white space": ("a.txt", "a=>b\n", {"separator": "=>"}, [("a", "b")]),
+    "separator within a word": (
+        "a.txt",
+        "a|||b ||| x|||\n",
+        BARS | {"format": "separated"},
+        [("a|||b", "x|||")],
+    ),
+    "packed and separated": ("a.jsonl.gz", gzip.compress(b"{} ||| []\n"), BARS, [("{}", "[]")]),
     "text": ("a.txt", " a \n\n\tb", {"roles": ("text",)}, [(" a ",), ("",), ("\tb",)]),
     "text of json": ("a.jsonl", '{"text": "x"}\n', {"roles": ("text",)}, [("x",)]),
     "text of a column": (
@@ -218,6 +238,20 @@ REPAIRED = {
         {},
         [("a", "b")],
         {"empty column at the end of a line removed": 2},
+    ),
+    "blank lines between sides": (
+        "a.txt",
+        "\n \na ||| b\n\t\n",
+        BARS,
+        [("a", "b")],
+        {"blank line skipped": 3},
+    ),
+    "space around sides": (
+        "a.txt",
+        " a  |||  b\r\nIN ||| c \n",
+        BARS,
+        [("a", "b"), ("IN", "c")],
+        {"white space around a field removed": 3, "Windows line end (CRLF) removed": 1},
     ),
     "header of roles": ("a.csv", "label,text\nb,a\n", {}, [("a", "b")], {"header line skipped": 1}),
     "docstart": (
@@ -333,6 +367,23 @@ BROKEN = {
     "one side empty": ("a.en", "a\nb\n", {"second": "x\n\n"},
         EmptyError, 2, None, "second:2: E406: label is"),
     "first side empty": ("a.en", "a\n\n", {"second": "x\ny\n"}, EmptyError, 2, None, "a.en:2: E406: text is"),
+    "no separator": ("a.txt", "a ||| b\na b \n", BARS, ColumnError, 2, 4, r"no separator ' \|\|\| ': 'a b '"),
+    "separator without its spaces": ("a.txt", "a|||b\n", BARS, ColumnError, 1, 6, "no separator"),
+    "two separators": ("a.txt", "a ||| b ||| c\n", BARS, ColumnError, 1, 9, "2 separators"),
+    "two that share a space": ("a.txt", "a ||| ||| c\n", BARS, ColumnError, 1, 7, "2 separators"),
+    "three separators": ("a.txt", "IN: a OUT: b OUT: c OUT: d\n", SCAN, ColumnError, 1, 14, "3 separators"),
+    "no prefix": ("a.txt", "IN: a OUT: b\nc OUT: d\n", SCAN, SyntaxProblem, 2, 1, "begin with 'IN: '"),
+    "space before the prefix": ("a.txt", " IN: a OUT: b\n", SCAN, SyntaxProblem, 1, 1, "begin with 'IN: '"),
+    "empty second side": ("a.txt", "a ||| b\na ||| \n", BARS, EmptyError, 2, 7, "target is empty"),
+    "nothing after a separator": ("a.txt", "a |||\n", BARS, EmptyError, 1, 6, "target is empty"),
+    "tab after a separator": ("a.txt", "a |||\t\n", BARS, EmptyError, 1, 6, "target is empty"),
+    "empty first side": ("a.txt", " ||| b\n", BARS, EmptyError, 1, 1, "source is empty"),
+    "nothing before a separator": ("a.txt", "||| b\n", BARS, EmptyError, 1, 1, "source is empty"),
+    "nothing after a prefix": ("a.txt", "IN: OUT: b\n", SCAN, EmptyError, 1, 5, "source is empty"),
+    "nothing at all between": ("a.txt", "IN: a OUT:\n", SCAN, EmptyError, 1, 11, "target is empty"),
+    "a separator alone": ("a.txt", "|||\n", BARS, EmptyError, 1, 1, "source is empty"),
+    "blank side": ("a.txt", "a ||| \u00a0\n", BARS, EmptyError, 1, 7, "target is empty"),
+    "separated nothing": ("a.txt", "\n\n", BARS, EmptyError, None, None, "nothing to read"),
     "first longer": ("a.en", "a\nb\nc\n", {"second": "x\n"},
         UnbalancedError, 2, None, "a.en:2: .*has no line 2"),
     "second longer": ("a.en", "a\n", {"second": "x\n\ny\n"},
@@ -409,6 +460,18 @@ MISTAKEN = {
     "unknown token role": ({"roles": TAGGED, "columns": {"tga": 1}}, "did you mean 'tag'"),
     "no conllu name": ({"roles": TAGGED, "format": "conllu", "columns": {"tag": "pos"}},
         "did you mean 'xpos'"),
+    "empty separator": ({"separator": ""}, "separator is ''; it must be some text within a line"),
+    "separator of lines": ({"separator": "\n"}, "it must be some text within a line"),
+    "empty prefix": ({"separator": "|", "prefix": ""}, "prefix is ''"),
+    "prefix alone": ({"prefix": "IN: "}, "prefix is 'IN: ', but there is no separator"),
+    "separated by nothing": ({"format": "separated"}, "the format 'separated' needs a separator"),
+    "separator and format": ({"separator": "|", "format": "jsonl"}, "'|', and the format 'jsonl'"),
+    "separator and columns": (PAIR | {"separator": "|"}, "'|', and named columns"),
+    "separator and delimiter": ({"separator": "|", "delimiter": "|"}, "'|', and a delimiter"),
+    "separator and a second file": ({"separator": "|", "second": "x\n"}, "'|', and a second file"),
+    "three sides": ({"separator": "\t", "roles": ("a", "b", "c")}, "2 sides, not 3: a, b, c"),
+    "text with a separator": ({"separator": "\t", "roles": ("text",)}, "cannot be read for this"),
+    "tokens with a separator": ({"separator": "\t", "roles": TAGGED}, "cannot be read for this"),
     "no conllu number": ({"roles": TAGGED, "format": "conllu", "columns": {"tag": 10}}, "no column 10"),
 }  # fmt: skip
 
@@ -420,9 +483,69 @@ def test_settings_that_cannot_be_used(tmp_path, case):
         list(reading(tmp_path, "a.txt", "a\tb\n", **options))
 
 
+LAYOUTS_OF_PAIRS = {
+    "separator": ("a.txt", "{} ||| {}\n", {"separator": " ||| "}),
+    "prefix": ("a.txt", "IN: {} OUT: {}\n", {"separator": " OUT: ", "prefix": "IN: "}),
+    "tsv": ("a.tsv", "{}\t{}\n", {}),
+    "csv": ("a.csv", "{},{}\n", {}),
+    "jsonl": ("a.jsonl", '{{"source": "{}", "target": "{}"}}\n', {}),
+    "parallel": ("a.en", "{}\n", {"second": "{}\n"}),
+}
+
+
+def written(layout, pairs):
+    """Name, bytes and options of a file with these pairs in some layout."""
+    name, line, options = LAYOUTS_OF_PAIRS[layout]
+    if "second" in options:
+        first, second = ("".join(line.format(pair[side]) for pair in pairs) for side in (0, 1))
+        return name, first, {"roles": SIDES, "second": second}
+    return name, "".join(line.format(*pair) for pair in pairs), {"roles": SIDES, **options}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS_OF_PAIRS)
+def test_pairs_read_the_same_in_every_layout_E8(tmp_path, layout):
+    pairs = [("walk twice", "I_WALK I_WALK"), ("läuft", "😀")]
+    name, data, options = written(layout, pairs)
+    repairs = Repairs()
+    assert fields(tmp_path, name, data, repairs, **options) == pairs
+    assert repairs == {}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS_OF_PAIRS)
+@pytest.mark.parametrize(("pair", "role"), [(("", "b"), "source"), (("a", ""), "target")])
+def test_an_empty_side_is_refused_with_its_place_E8(tmp_path, layout, pair, role):
+    name, data, options = written(layout, [("a", "b"), pair, ("c", "d")])
+    with pytest.raises(EmptyError, match=f"{role} is empty") as caught:
+        fields(tmp_path, name, data, **options)
+    file = "second" if (layout, role) == ("parallel", "target") else name
+    assert (caught.value.path, caught.value.line) == (str(tmp_path / file), 2)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("layout", "change", "kind", "line", "said"),
+    [
+        ("separator", lambda data: data + "c\n", ColumnError, 3, "no separator"),
+        ("prefix", lambda data: data + "IN: c\n", ColumnError, 3, "no separator"),
+        ("tsv", lambda data: data + "c\n", ColumnError, 3, "1 column instead of 2, for source, target"),
+        ("csv", lambda data: data + "c,d,e\n", ColumnError, 3, "3 columns instead of 2"),
+        ("jsonl", lambda data: data + '{"source": "c"}\n', ColumnError, 3, "there is no key 'target'"),
+        ("parallel", lambda data: data + "c\n", UnbalancedError, 3, "second has no line 3"),
+    ],
+)
+def test_a_lacking_side_is_refused_with_its_place_E8(tmp_path, layout, change, kind, line, said):
+    name, data, options = written(layout, [("a", "b"), ("a", "b")])
+    with pytest.raises(kind, match=said) as caught:
+        fields(tmp_path, name, change(data), **options)
+    assert (caught.value.path, caught.value.line) == (str(tmp_path / name), line)
+    assert caught.value.remedy
+
+
 def test_all_mistakes_of_a_source_at_once():
     with pytest.raises(ConfigError, match=r"counted from 0; format is 'x'.*; delimiter is 'xx'"):
         Source("a", columns={"text": -1}, format="x", delimiter="xx")
+    with pytest.raises(ConfigError, match=r"and named columns; .* and a delimiter; .* the format 'text'"):
+        Source("a", separator="|", columns={"text": 0}, delimiter="tab", format="text")
     with pytest.raises(ConfigError, match="both files are standard input"):
         Source("-", target="-")
 
@@ -480,6 +603,7 @@ def test_a_record_makes_errors_with_its_place(tmp_path):
         ("a.tsv", "a\tb\n", "a\n", {}),
         ("a.csv", '"a",b\n', '"a"b\n', {}),
         ("a.jsonl", '{"text": "a", "label": "b"}\n', "{\n", {}),
+        ("a.txt", "a ||| b\n", "a\n", BARS),
         ("a.txt", "a\n", b"\xff\n", {"roles": ("text",)}),
         ("a.conll", "a\tb\n\n", "a\n\n", TOKENS),
         ("a.conllu", word(1) + "\n", word("x") + "\n", TOKENS),
@@ -502,6 +626,7 @@ def test_records_come_before_the_error_behind_them(tmp_path, name, good, bad, op
         ("a.tsv", "some words\tlabel\n" * 60_000, {}),
         ("a.csv", '"some ""words""",label\n' * 40_000, {}),
         ("a.conll", "word\tTAG\n\n" * 60_000, TOKENS),
+        ("a.txt", "some words ||| others\n" * 60_000, BARS),
         ("a.txt", "some words in a line\n" * 60_000, {"roles": ("text",)}),
     ],
 )

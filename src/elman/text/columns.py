@@ -69,6 +69,17 @@ def delimiter_mistake(delimiter: str) -> str | None:
     return f"delimiter is {delimiter!r}; it must be tab, comma, space or a single character"
 
 
+def separator_mistakes(separator: str | None, prefix: str | None) -> list[str]:
+    """What is wrong with a separator and the prefix that goes with it."""
+    mistakes = []
+    for name, text in (("separator", separator), ("prefix", prefix)):
+        if text is not None and (not text or "\n" in text):
+            mistakes.append(f"{name} is {text!r}; it must be some text within a line")
+    if prefix is not None and separator is None:
+        mistakes.append(f"prefix is {prefix!r}, but there is no separator; only such lines have a prefix")
+    return mistakes
+
+
 def is_blank(line: Line) -> bool:
     return not line.text.strip(WHITE)
 
@@ -111,6 +122,40 @@ def split_row(line: Line, delimiter: str, repairs: Repairs, limit: int | None = 
         places.append((line.number, start))
         start += len(cell) + 1
     return Row(line, cells, places)
+
+
+def separated_rows(lines: Iterator[Line], separator: str, prefix: str, repairs: Repairs) -> Iterator[Row]:
+    """Rows of two cells, out of lines with a prefix and just one separator; blank lines are skipped.
+
+    White space that begins or ends the separator must stand inside a line, but not at its ends: with
+    ``" OUT: "`` the line ``walk OUT:`` has an empty second side.
+    """
+    core = separator.strip(WHITE) or separator
+    before, _, after = separator.partition(core)
+    left, inner, right = map(re.escape, (before, core, after))
+    pattern = re.compile(rf"(?:\A|(?<={left})){inner}(?={right}|[{WHITE}]*\Z)")
+    for line in lines:
+        if is_blank(line):
+            repairs["blank line skipped"] += 1
+            continue
+        if not line.text.startswith(prefix):
+            raise SyntaxProblem(
+                f"the line does not begin with {prefix!r}",
+                path=line.path,
+                line=line.number,
+                column=1,
+                text=line.text,
+                remedy="begin every line with the prefix, or set another one",
+            )
+        text = line.text.removeprefix(prefix)
+        found = [match.start() for match in pattern.finditer(text)]
+        if len(found) != 1:
+            raise _separator_problem(line, separator, [len(prefix) + start for start in found])
+        first = text[: found[0]].removesuffix(before)
+        second = text[found[0] + len(core) :].removeprefix(after)
+        columns = (len(prefix) + 1, len(line.text) - len(second) + 1)
+        cells = [stripped(first, repairs), stripped(second, repairs)]
+        yield Row(line, cells, [(line.number, column) for column in columns])
 
 
 def check_width(row: Row, width: int, reason: str, repairs: Repairs, remedy: str) -> None:
@@ -259,6 +304,22 @@ def _quoted_cell(first: Line, rest: Iterator[Line], opening: int) -> tuple[str, 
             if following is None:
                 raise _quote_problem("this quote is never closed", first, opening)
             line, position = following, 0
+
+
+def _separator_problem(line: Line, separator: str, found: list[int]) -> ColumnError:
+    """``found`` has the positions of a separator that should stand just once."""
+    said, remedy = f"no separator {separator!r}", "write it between the two sides, or set another separator"
+    if found:
+        said = f"{len(found)} separators {separator!r} instead of 1"
+        remedy = "set a separator that the texts themselves do not hold"
+    return ColumnError(
+        said,
+        path=line.path,
+        line=line.number,
+        column=(found[1] if found else len(line.text.rstrip(WHITE))) + 1,
+        text=line.text,
+        remedy=remedy,
+    )
 
 
 def _quote_problem(said: str, line: Line, position: int) -> SyntaxProblem:

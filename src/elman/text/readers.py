@@ -14,6 +14,7 @@ from elman.text.columns import (
     is_blank,
     json_object,
     json_text,
+    separated_rows,
     stripped,
 )
 from elman.text.columns import parse_columns as parse_columns
@@ -38,17 +39,19 @@ def read_text(source: Source, repairs: Repairs | None = None) -> Iterator[Record
 
 
 def read_fields(source: Source, roles: tuple[str, ...], repairs: Repairs | None = None) -> Iterator[Record]:
-    """One record a line, ``{role: text}``, out of separated columns, JSON Lines or two parallel files.
+    """One record a line, ``{role: text}``, out of columns, JSON Lines, two parallel files or sides.
 
     Without named columns the roles are the columns, in order (in JSON the keys). Columns that are
     named by words are looked up in the first line, which then is a header; numbers mean no header.
     Every line is as wide as the first. Comma and semicolon files quote as in RFC 4180, others never;
-    between spaces the last column wanted keeps the rest of the line.
+    between spaces the last column wanted keeps the rest of the line. A separator that is set stands
+    once in every line, between two sides.
     """
     readers: dict[str, Callable[[Source, tuple[str, ...], Repairs], Iterator[Record]]] = {
         "delimited": _read_delimited,
         "jsonl": _read_json,
         "parallel": _read_parallel,
+        "separated": _read_separated,
     }
     reader = readers[source.kind("delimited", tuple(readers))]
     return at_least_one(source, reader(source, roles, Repairs() if repairs is None else repairs))
@@ -102,6 +105,16 @@ def _read_parallel(source: Source, roles: tuple[str, ...], repairs: Repairs) -> 
         record = Record(fields, lines[0].path, lines[0].number, target=target)
         check_filled(record, " / ".join(line.text for line in lines))
         yield record
+
+
+def _read_separated(source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[Record]:
+    assert source.separator is not None  # a source of this format has one
+    if len(roles) != 2:
+        raise ConfigError(f"{source.path}: a separator makes 2 sides, not {len(roles)}: {', '.join(roles)}")
+    for row in separated_rows(
+        open_lines(source.path, repairs), source.separator, source.prefix or "", repairs
+    ):
+        yield record_of(row, {role: number for number, role in enumerate(roles)})
 
 
 def _columns(source: Source, roles: tuple[str, ...], usual: Iterable[int | str]) -> dict[str, int | str]:

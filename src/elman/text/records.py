@@ -8,10 +8,10 @@ from itertools import zip_longest
 from typing import Any
 
 from elman.errors import ConfigError, DataError, EmptyError, UnbalancedError, nearest
-from elman.text.columns import Row, column_mistakes, delimiter_mistake, is_blank
+from elman.text.columns import Row, column_mistakes, delimiter_mistake, is_blank, separator_mistakes
 from elman.text.files import Line, Repairs, inner_ending, open_lines
 
-FORMATS = ("text", "conllu", "columns", "delimited", "jsonl", "parallel")
+FORMATS = ("text", "conllu", "columns", "delimited", "jsonl", "parallel", "separated")
 ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".conllu": "conllu"}
 
 
@@ -20,7 +20,8 @@ class Record:
     """What was read at one place.
 
     ``lines`` has the line of each token of a column file; ``places`` the (line, column) of each field
-    of a delimited file; ``target`` the second of two parallel files, where the last field comes from.
+    that lies beside others in its line; ``target`` the second of two parallel files, where the last
+    field comes from.
     """
 
     fields: dict[str, Any]
@@ -64,6 +65,9 @@ class Record:
 class Source:
     """Where records lie and how they are written; what is None follows from the name and the task.
 
+    ``separator`` stands between the two sides of a line, and ``prefix`` before them: both are text, not
+    a pattern, and their white space counts.
+
     >>> Source("train.csv", columns={"text": "review", "label": "stars"}).format is None
     True
     """
@@ -73,6 +77,8 @@ class Source:
     columns: dict[str, int | str] | None = None
     delimiter: str | None = None
     format: str | None = None
+    separator: str | None = None
+    prefix: str | None = None
 
     def __post_init__(self) -> None:
         mistakes = column_mistakes(self.columns or {})
@@ -84,15 +90,33 @@ class Source:
             mistakes.append(
                 f"a second file, {self.target}, but the format is {self.format!r}, not 'parallel'"
             )
+        mistakes += separator_mistakes(self.separator, self.prefix)
+        mistakes += self._layout_mistakes()
         if self.path == self.target == "-":
             mistakes.append("both files are standard input; name one of them")
         if mistakes:
             raise ConfigError(f"{self.path}: {'; '.join(mistakes)}")
 
+    def _layout_mistakes(self) -> list[str]:
+        """A separator says all about a file's layout; what else is said would contradict it."""
+        if self.separator is None:
+            return ["the format 'separated' needs a separator"] if self.format == "separated" else []
+        others = {
+            "a second file": self.target,
+            "named columns": self.columns,
+            "a delimiter": self.delimiter,
+            f"the format {self.format!r}": None if self.format == "separated" else self.format,
+        }
+        return [
+            f"a separator, {self.separator!r}, and {other}; leave out one of them"
+            for other, value in others.items()
+            if value is not None
+        ]
+
     def kind(self, usual: str, allowed: tuple[str, ...]) -> str:
-        """The format: as said, else by the second file, by the name, or as is usual."""
+        """The format: as said, else by the separator, the second file, the name, or as is usual."""
         by_name = "parallel" if self.target is not None else ENDINGS.get(inner_ending(self.path), usual)
-        kind = self.format or by_name
+        kind = self.format or ("separated" if self.separator is not None else by_name)
         if kind not in allowed:
             raise ConfigError(
                 f"{self.path}: the format {kind!r} cannot be read for this; set one of {', '.join(allowed)}"

@@ -36,6 +36,12 @@ class Vectors:
         """The row of a word, or of its lower-case form where the word itself has none."""
         return self.index.get(word, self.index.get(word.lower()))
 
+    def rows(self, words: Iterable[str]) -> NDArray[np.float32]:
+        """A vector for every word; zero where there is none."""
+        found = [self.find(word) for word in words]
+        nothing = np.zeros(self.matrix.shape[1], dtype=np.float32)
+        return np.stack([nothing if row is None else self.matrix[row] for row in found])
+
 
 @dataclass(frozen=True)
 class Coverage:

@@ -13,11 +13,12 @@ from elman.config import Config, DataSettings
 from elman.errors import ConfigError, FileError
 from elman.registry import CORPORA
 from elman.tasks.base import Task
-from elman.text.files import file_digest
+from elman.text.files import file_digest, inner_ending
 from elman.text.readers import Record, Repairs, Source
 
 BUILTIN = "builtin:"
 MOST = 5000  # examples that are held out: a large file needs no larger part to be judged on
+TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".json")  # names of files that have no separator
 STREAM_BLOCK = 10  # lines of a running text that are held out together
 
 
@@ -89,7 +90,21 @@ def training_data(task: Task[Any]) -> tuple[Reading, Reading]:
 
 
 def source_of(data: DataSettings, path: str, target: str | None = None) -> Source:
-    return Source(path, target, data.columns, data.delimiter, data.format)
+    """Files in the layout of the training data, unless they cannot be laid out so.
+
+    One file is not laid out as two, nor two as one; and where training read lines with a separator, a
+    file whose name tells of columns or JSON has none.
+    """
+    if target is not None and data.train_target is None:
+        return Source(path, target)
+    ending = inner_ending(path)
+    if data.separator is not None and ending in TABLES and ending != inner_ending(data.train or ""):
+        return Source(path, target)
+    one_for_two = target is None and data.train_target is not None
+    layout = None if one_for_two and data.format == "parallel" else data.format
+    return Source(
+        path, target, data.columns, data.delimiter, layout, separator=data.separator, prefix=data.prefix
+    )
 
 
 def corpus_of(path: str) -> tuple[Any, str]:
