@@ -4,7 +4,9 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from elman.errors import ArgumentError, UnknownNameError, nearest
 
@@ -82,10 +84,22 @@ class Registry:
 
 
 CELLS = Registry("elman.cells", "Cell")
+ATTENTIONS = Registry("elman.attention", "Attention")
 STRATEGIES = Registry("elman.decoding", "Strategy")
 CORPORA = Registry("elman.corpora", "Corpus")
 TASKS = Registry("elman.tasks", "Task")
-REGISTRIES = (CELLS, STRATEGIES, CORPORA, TASKS)
+REGISTRIES = (CELLS, ATTENTIONS, STRATEGIES, CORPORA, TASKS)
+
+
+def construct(part: type, *sizes: int, options: Mapping[str, Any] | None, named: str) -> Any:
+    """A part with the options of its constructor; a wrong option is an error that names the right ones."""
+    if options is not None and not isinstance(options, Mapping):
+        raise ArgumentError(f"{named} is {options!r}; it must be a mapping of names to values")
+    known = list(inspect.signature(part.__init__).parameters)[1 + len(sizes) :]  # type: ignore[misc]
+    for name in options or {}:
+        if name not in known:
+            raise ArgumentError(f"{named} has {name!r}, unknown to {part.__name__}; {nearest(name, known)}")
+    return part(*sizes, **(options or {}))
 
 
 def register(name: str, part: type) -> None:

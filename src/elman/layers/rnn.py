@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman.cells.base import Cell
-from elman.errors import ArgumentError, ShapeError, nearest
+from elman.errors import ArgumentError, ShapeError
 from elman.layers.dropout import Regularisers, keep_mask
 from elman.layers.stream import Stream
 from elman.recurrence.contract import Noise, Unrolled
 from elman.recurrence.unroll import BACKENDS, check_state, streams
-from elman.registry import CELLS
+from elman.registry import CELLS, construct
 from elman.tensors.checks import (
     check_choice,
     check_flag,
@@ -90,7 +89,10 @@ class RNN(nn.Module):
         self.cells = nn.ModuleList()
         width = self.input_size
         for H in self.hidden_sizes:
-            directions = [make_cell(self.cell_class, width, H, cell_options) for _ in range(self.directions)]
+            directions: list[Cell] = [
+                construct(self.cell_class, width, H, options=cell_options, named="cell_options")
+                for _ in range(self.directions)
+            ]
             self.cells.append(nn.ModuleList(directions))
             width = self.directions * directions[0].output_size
         self.output_size = width
@@ -276,21 +278,6 @@ def find_cell(cell: str | type[Cell]) -> type[Cell]:
     raise ArgumentError(
         f"cell is {cell!r}; it must be a cell's name ({', '.join(CELLS.names())}) or a Cell class"
     )
-
-
-def make_cell(
-    cell_class: type[Cell], input_size: int, hidden_size: int, options: Mapping[str, Any] | None
-) -> Cell:
-    """A cell with its options; a wrong option is an error that names the right ones."""
-    if options is not None and not isinstance(options, Mapping):
-        raise ArgumentError(f"cell_options is {options!r}; it must be a mapping of names to values")
-    known = list(inspect.signature(cell_class.__init__).parameters)[3:]
-    for name in options or {}:
-        if name not in known:
-            raise ArgumentError(
-                f"cell_options has {name!r}, unknown to {cell_class.__name__}; {nearest(name, known)}"
-            )
-    return cell_class(input_size, hidden_size, **(options or {}))
 
 
 def _widths(hidden_size: int | Sequence[int], layers: int | None) -> tuple[int, ...]:

@@ -1,0 +1,22 @@
+"""Bilinear: one matrix between the two (row A2)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from elman.attention.base import Attention
+
+
+class Bilinear(Attention):
+    """``score = (h^enc)ᵀ W_a h^dec``, one ``W_a`` for all steps."""
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__(query_size, key_size)
+        self.matrix = nn.Linear(key_size, query_size, bias=False)
+
+    def keys(self, states: Tensor) -> Tensor:
+        keys: Tensor = self.matrix(states)
+        return keys
+
+    def score(self, query: Tensor, keys: Tensor, previous: Tensor | None) -> Tensor:
+        return query @ keys.mT
