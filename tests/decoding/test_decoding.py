@@ -1,75 +1,21 @@
 """The walk and its strategies, over a small recurrent step function with a nested state."""
 
-import itertools
 import math
-from typing import NamedTuple
 
 import pytest
 import torch
-from torch import Tensor
+from step_functions import END, STOP, H, Memory, Model, Table, V, log_probability, produced, row_of, run
 
 from elman import RNN
 from elman.decoding.base import Choice, Strategy, decode, select
+from elman.decoding.beam import Beam
+from elman.decoding.diverse import Diverse
 from elman.decoding.greedy import Greedy
 from elman.decoding.sample import Sample
 from elman.errors import ArgumentError, ShapeError
 from elman.registry import STRATEGIES
 
-V, H, END, STOP = 7, 5, 6, 4
-
-
-class Memory(NamedTuple):
-    h: Tensor
-    seen: Tensor
-
-
-class Model:
-    """A step function that notes the batches it was given."""
-
-    def __init__(self, seed=0, sharpness=2.0):
-        generator = torch.Generator().manual_seed(seed)
-        self.embedding = torch.randn(V, H, generator=generator, dtype=torch.float64)
-        self.W = torch.randn(H, H, generator=generator, dtype=torch.float64)
-        self.U = torch.randn(H, V, generator=generator, dtype=torch.float64) * sharpness
-        self.sizes = []
-
-    def start(self, N, seed=5):
-        h = torch.randn(N, H, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        return {
-            "layers": (Memory(h, torch.zeros(N, dtype=torch.long)),),
-            "names": torch.arange(N),
-            "none": None,
-        }
-
-    def __call__(self, tokens, state):
-        self.sizes.append(len(tokens))
-        (memory,) = state["layers"]
-        h = torch.tanh(
-            self.embedding[tokens] + (memory.h[:, None, :] * self.W.T).sum(-1)
-        )  # alike for every N
-        log_probs = (h[:, None, :] * self.U.T).sum(-1).log_softmax(-1)
-        after = {**state, "layers": (Memory(h, memory.seen + 1),)}
-        return log_probs, after, {"name": state["names"], "step": memory.seen, "read": tokens}
-
-
-def run(strategy, N=6, model=None, start=None, first=None, **options):
-    model = model or Model()
-    first = torch.arange(N) % 4 if first is None else first
-    options = {"end": END, "max_length": 9, **options}
-    return decode(model, first, start or model.start(N), strategy, **options)
-
-
-def log_probability(model, first, state, tokens):
-    """By feeding the tokens one after the other: of all of them together."""
-    total, previous = 0.0, first
-    for token in tokens:
-        log_probs, state, _ = model(torch.tensor([previous]), state)
-        total += log_probs[0, token].item()
-        previous = token
-    return total
-
-
-STRATEGY_OPTIONS = {"greedy": {}, "sample": {"seed": 3}}
+STRATEGY_OPTIONS = {"sample": {"seed": 3}, "diverse": {"seed": 3}, "beam": {"beam": 3}}
 CASES = [
     {},
     {"stop": {STOP}},
@@ -85,20 +31,23 @@ def strategy_of(name):
 
 
 def test_every_file_of_the_folder_is_a_strategy():
-    assert {"greedy", "sample"} <= set(STRATEGIES.names())
+    assert {"greedy", "sample", "beam", "diverse"} <= set(STRATEGIES.names())
     for name in STRATEGIES.names():
         assert issubclass(STRATEGIES.find(name), Strategy)
 
 
 @pytest.mark.parametrize("options", CASES, ids=str)
-@pytest.mark.parametrize("name", STRATEGIES.names())
-def test_what_every_strategy_keeps_to(name, options):
+@pytest.mark.parametrize(
+    ("name", "n_best"),
+    [(name, n_best) for name in STRATEGIES.names() for n_best in ([1] if name == "greedy" else [1, 3])],
+)
+def test_what_every_strategy_keeps_to(name, n_best, options):
     model, N = Model(), 6
-    found = run(strategy_of(name), N, model, **options)
+    found = run(strategy_of(name), N, model, n_best=n_best, **options)
     stop, banned = set(options.get("stop", ())), set(options.get("banned", ()))
     least, most = options.get("min_length", 0), options.get("max_length", 9)
     assert len(found) == N
-    for row, one in enumerate(found):
+    for row, one in [(row, one) for row, each in enumerate(found) for one in each.hypotheses]:
         assert END not in one.tokens
         assert not banned & set(one.tokens)
         assert not stop & set(one.tokens[:-1])
@@ -107,18 +56,22 @@ def test_what_every_strategy_keeps_to(name, options):
         else:
             assert least <= len(one.tokens) <= most
         assert (one.stopped == "stop") == bool(stop & set(one.tokens[-1:]))
-        produced = [*one.tokens, *([END] if one.stopped == "end" else [])]
-        start = select(model.start(N), torch.tensor([row]))
-        assert math.isclose(
-            one.log_probability, log_probability(model, row % 4, start, produced), abs_tol=1e-9
-        )
-        assert [int(trace["name"]) for trace in one.trace] == [row] * len(produced)
-        assert [int(trace["step"]) for trace in one.trace] == list(range(len(produced)))
-        assert [int(trace["read"]) for trace in one.trace] == [row % 4, *produced[:-1]]
+        out = produced(one)
+        expected = log_probability(model, row % 4, row_of(model, N, row), out)
+        assert math.isclose(one.log_probability, expected, abs_tol=1e-9)
+        assert [int(shown["name"]) for shown in one.shown] == [row] * len(out)
+        assert [int(shown["step"]) for shown in one.shown] == list(range(len(out)))
+        assert [int(shown["read"]) for shown in one.shown] == [row % 4, *out[:-1]]
+    for each in found:
+        scores = [one.score for one in each.hypotheses]
+        assert 1 <= len(scores) <= n_best
+        assert scores == sorted(scores, reverse=True)
+        assert each.best is each.hypotheses[0]
+    assert all(names == sorted(names) for names in model.names)  # rows of an example stand side by side
 
 
 def test_all_three_ways_to_stop_occur_E4():
-    found = [one for seed in range(8) for one in run(Greedy(), model=Model(seed), stop={STOP})]
+    found = [one.best for seed in range(8) for one in run(Greedy(), model=Model(seed), stop={STOP})]
     assert {one.stopped for one in found} == {"end", "stop", "length"}
 
 
@@ -126,31 +79,33 @@ def test_all_three_ways_to_stop_occur_E4():
 def test_greedy_is_the_argmax_E7(seed):
     model = Model(seed)
     for row, one in enumerate(run(Greedy(), 4, model)):
-        state, previous, expected = select(model.start(4), torch.tensor([row])), row, []
+        state, previous, expected = row_of(model, 4, row), row, []
         while len(expected) < 9:
             log_probs, state, _ = model(torch.tensor([previous]), state)
             previous = int(log_probs.argmax())
             if previous == END:
                 break
             expected.append(previous)
-        assert one.tokens == expected
+        assert one.best.tokens == expected
+        assert one.best.score == one.best.log_probability
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_row_alone_gives_what_it_gives_in_a_batch(seed):
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(beam=3)])
+def test_a_row_alone_gives_what_it_gives_in_a_batch(strategy, seed):
     model, N = Model(seed), 6
-    together = run(Greedy(), N, model, stop={STOP})
+    together = run(strategy, N, model, stop={STOP}, keep_shown=False)
     for row, one in enumerate(together):
-        start = select(model.start(N), torch.tensor([row]))
-        (alone,) = run(Greedy(), 1, model, start, torch.tensor([row % 4]), stop={STOP})
-        assert (alone.tokens, alone.stopped) == (one.tokens, one.stopped)
-        assert alone.log_probability == one.log_probability
+        start = row_of(model, N, row)
+        [alone] = run(strategy, 1, model, start, torch.tensor([row % 4]), stop={STOP}, keep_shown=False)
+        assert alone == one
+        assert one.best.shown is None
 
 
 def test_what_is_finished_leaves_the_batch():
     model = Model(3)
     found = run(Greedy(), 6, model, stop={STOP, 2})
-    steps = [len(one.tokens) + (one.stopped == "end") for one in found]
+    steps = [len(produced(one.best)) for one in found]
     assert len(set(steps)) > 1
     assert model.sizes == [sum(count >= number for count in steps) for number in range(1, max(steps) + 1)]
 
@@ -164,8 +119,8 @@ def test_a_state_is_left_alone_while_all_rows_go_on():
 
     start = object()  # could not be indexed
     found = decode(step, torch.tensor([0, 1]), start, Greedy(), end=END, max_length=5)
-    assert [one.tokens for one in found] == [[0] * 5, [0] * 5]
-    assert [one.trace for one in found] == [None, None]
+    assert [one.best.tokens for one in found] == [[0] * 5, [0] * 5]
+    assert [one.best.shown for one in found] == [None, None]
     assert states == [start] * 5
 
 
@@ -179,12 +134,12 @@ def test_an_rnn_streams_through_the_walk_L4():
 
     found = decode(step, torch.arange(5), rnn.start(5), Greedy(), end=END, stop={STOP}, max_length=8)
     for row, one in enumerate(found):
-        produced = [*one.tokens, *([END] if one.stopped == "end" else [])]
-        outputs = rnn(embedding[torch.tensor([[row, *produced[:-1]]])]).outputs[0]
+        out = produced(one.best)
+        outputs = rnn(embedding[torch.tensor([[row, *out[:-1]]])]).outputs[0]
         log_probs = (outputs @ U).log_softmax(-1)
-        assert log_probs.argmax(1).tolist() == produced
-        expected = log_probs[range(len(produced)), produced].sum().item()
-        assert math.isclose(one.log_probability, expected, abs_tol=1e-4)
+        assert log_probs.argmax(1).tolist() == out
+        expected = log_probs[range(len(out)), out].sum().item()
+        assert math.isclose(one.best.log_probability, expected, abs_tol=1e-4)
 
 
 def test_nothing_is_kept_for_gradients():
@@ -198,79 +153,88 @@ def test_nothing_is_kept_for_gradients():
     decode(step, torch.tensor([0]), None, Greedy(), end=END, max_length=2)
 
 
-class Beam(Strategy):
-    """The ``width`` best continuations of every example; it shows that the interface carries a beam."""
+def test_what_a_step_gave_is_as_it_was():
+    """Rules hide tokens without a copy; whoever holds the tensor sees nothing of it."""
+    table = torch.randn(3, V).log_softmax(-1)
+    before, given = table.clone(), []
 
-    def __init__(self, width):
-        self.width = width
+    def step(tokens, state):
+        given.append(table[: len(tokens)])
+        return given[-1], None, None
 
-    def choose(self, log_probs, live, generator):
-        totals = live.log_probability[:, None] + log_probs
-        tokens, rows = [], []
-        for example in sorted(set(live.examples.tolist())):
-            own = (live.examples == example).nonzero().squeeze(1)
-            best = max((one.log_probability for one in live.finished[example]), default=-math.inf)
-            values, places = totals[own].flatten().sort(descending=True)
-            values, places = values[: self.width], places[: self.width]
-            places = places[values > best]  # probabilities only fall
-            tokens.append(places % V)
-            rows.append(own[places // V])
-        return Choice(torch.cat(tokens), torch.cat(rows))
-
-
-def every_sequence(most):
-    others = [token for token in range(V) if token != END]
-    for length in range(most + 1):
-        for tokens in itertools.product(others, repeat=length):
-            yield [*tokens, END] if length < most else list(tokens)
+    options = {"end": END, "banned": [0, 3], "min_length": 2, "max_length": 4}
+    found = decode(step, torch.arange(3), None, Greedy(), **options)
+    assert torch.equal(table, before)
+    with torch.inference_mode():
+        table = table.clone()
+    assert decode(step, torch.arange(3), None, Greedy(), **options) == found
+    table = before.T.contiguous().T
+    assert decode(step, torch.arange(3), None, Greedy(), **options) == found
+    assert len(given) == 12
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_beam_can_be_written_over_the_interface(seed):
-    model, most, N = Model(seed, sharpness=0.7), 3, 3
-    found = run(Beam(V**most), N, model, max_length=most)
-    for row, one in enumerate(found):
-        start = select(model.start(N), torch.tensor([row]))
-        sequences = list(every_sequence(most))
-        values = [log_probability(model, row, start, tokens) for tokens in sequences]
-        best = sequences[max(range(len(values)), key=values.__getitem__)]
-        assert [*one.tokens, *([END] if one.stopped == "end" else [])] == best
-        assert math.isclose(one.log_probability, max(values), abs_tol=1e-9)
-        assert [int(trace["read"]) for trace in one.trace] == [row, *best[:-1]]
+@pytest.mark.parametrize(
+    ("strategy", "n_best"),
+    [
+        (Greedy(), 1),
+        (Beam(beam=4), 3),
+        (Beam(beam=4, length_penalty=0.0), 1),  # examples are done at different steps, with rows left
+        (Sample(seed=1), 3),
+        (Diverse(seed=1), 3),
+    ],
+)
+def test_a_trace_tells_the_whole_search(strategy, n_best):
+    model, N = Model(1, sharpness=1.0), 4
+    options = {"stop": {STOP}, "banned": [2], "max_length": 5, "n_best": n_best}
+    for row, found in enumerate(run(strategy, N, model, trace=3, **options)):
+        paths = {}
+        for number, node in enumerate(found.tree):
+            assert node.number == number
+            before = [] if node.parent is None else paths[node.parent]
+            assert node.step == len(before) + 1
+            assert node.parent is None or found.tree[node.parent].stopped is None
+            paths[number] = [*before, node.token]
+            expected = log_probability(model, row, row_of(model, N, row), paths[number])
+            assert math.isclose(node.log_probability, expected, abs_tol=1e-9)
+        complete = [(paths[node.number], node.stopped) for node in found.tree if node.stopped]
+        for one in found.hypotheses:
+            out = produced(one)
+            assert (out, one.stopped) in complete
+            state, previous = row_of(model, N, row), row
+            for t, token in enumerate(out):
+                log_probs, state, _ = model(torch.tensor([previous]), state)
+                best = log_probs[0].topk(3)
+                assert [token for token, _ in one.trace.top[t]] == best.indices.tolist()
+                assert [value for _, value in one.trace.top[t]] == pytest.approx(best.values.tolist())
+                entropy = -(log_probs.exp() * log_probs).sum().item()
+                assert one.trace.entropies[t] == pytest.approx(entropy)
+                assert one.trace.log_probabilities[t] == pytest.approx(log_probs[0, token].item())
+                previous = token
+            assert len(one.trace.log_probabilities) == len(one.trace.top) == len(out)
 
 
-def test_a_beam_of_one_is_greedy():
-    for narrow, greedy in zip(run(Beam(1)), run(Greedy()), strict=True):
-        assert (narrow.tokens, narrow.stopped) == (greedy.tokens, greedy.stopped)
+def test_a_trace_changes_nothing_and_is_only_there_if_asked_for():
+    for strategy in (Greedy(), Beam(beam=3)):
+        plain, traced = run(strategy, keep_shown=False), run(strategy, keep_shown=False, trace=0)
+        for one, other in zip(plain, traced, strict=True):
+            assert one.best.tokens == other.best.tokens
+            assert one.best.log_probability == other.best.log_probability
+            assert one.tree is None
+            assert one.best.trace is None
+            assert other.best.trace.top == [[] for _ in produced(other.best)]
 
 
-def test_rank_decides_among_the_finished():
-    class Longest(Beam):
-        def choose(self, log_probs, live, generator):
-            return Choice(log_probs[0].topk(3).indices, torch.zeros(3, dtype=torch.long))
-
-        def rank(self, hypothesis):
-            return len(hypothesis.tokens)
-
-    first = torch.tensor([0])
-    (found,) = run(Longest(3), 1, first=first, max_length=4)
-    assert (len(found.tokens), found.stopped) == (4, "length")
-
-
-class Table(NamedTuple):
-    """A step function of fixed probabilities, whatever was read."""
-
-    p: list[float]
-
-    def __call__(self, tokens, state):
-        return torch.tensor(self.p).log().expand(len(tokens), -1), state, None
+def test_an_impossible_token_has_no_entropy():
+    options = {"end": 0, "max_length": 2, "trace": 1}
+    [found] = decode(Table([0.0, 0.5, 0.5]), torch.tensor([0]), None, Greedy(), **options)
+    assert found.best.trace.entropies == pytest.approx([math.log(2)] * 2)
 
 
 def drawn(strategy, p, N=4000, **options):
     found = decode(Table(p), torch.zeros(N, dtype=torch.long), None, strategy, end=0, max_length=1, **options)
     counts = torch.zeros(len(p))
     for one in found:
-        counts[one.tokens[0] if one.tokens else 0] += 1
+        counts[one.best.tokens[0] if one.best.tokens else 0] += 1
     return counts / N
 
 
@@ -312,26 +276,39 @@ def test_what_is_banned_is_shared_among_the_rest():
 
 def test_the_log_probability_is_the_models_own():
     strategy = Sample(temperature=0.1, top_k=1, seed=1)
-    (one,) = decode(Table(P), torch.tensor([0]), None, strategy, end=0, banned=[2], max_length=3)
+    [found] = decode(Table(P), torch.tensor([0]), None, strategy, end=0, banned=[2], max_length=3)
+    one = found.best
     assert one.tokens == [1, 1, 1]
     assert math.isclose(one.log_probability, 3 * math.log(0.4), rel_tol=1e-6)
 
 
-def test_a_seed_gives_the_same_draws_and_other_seeds_others():
+@pytest.mark.parametrize("kind", [Sample, Diverse])
+def test_a_seed_gives_the_same_draws_and_other_seeds_others(kind):
     def tokens(strategy, **options):
-        return [one.tokens for one in run(strategy, 20, model=Model(1, 0.3), **options)]
+        return [one.best.tokens for one in run(strategy, 20, model=Model(1, 0.3), **options)]
 
-    assert tokens(Sample(seed=1)) == tokens(Sample(seed=1))
-    assert tokens(Sample(seed=1)) != tokens(Sample(seed=2))
-    assert tokens(Sample()) != tokens(Sample())
-    goes_on = Sample(seed=1)
+    assert tokens(kind(seed=1)) == tokens(kind(seed=1))
+    assert tokens(kind(seed=1)) != tokens(kind(seed=2))
+    assert tokens(kind()) != tokens(kind())
+    goes_on = kind(seed=1)
     assert tokens(goes_on) != tokens(goes_on)
-    given = [tokens(Sample(), generator=torch.Generator().manual_seed(1)) for _ in range(2)]
-    assert given[0] == given[1] == tokens(Sample(seed=1))
+    given = [tokens(kind(), generator=torch.Generator().manual_seed(1)) for _ in range(2)]
+    assert given[0] == given[1] == tokens(kind(seed=1))
     torch.manual_seed(4)
     before = torch.get_rng_state()
-    tokens(Sample(seed=1))
+    tokens(kind(seed=1))
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_several_drawn_sequences_are_independent():
+    [found] = decode(
+        Table(P), torch.tensor([0]), None, Sample(seed=1), end=0, max_length=2, n_best=4000, keep_shown=False
+    )
+    counts = torch.zeros(5, 5)
+    for one in found.hypotheses:
+        counts[tuple(one.tokens)] += 1
+    p = torch.tensor(P)
+    assert torch.allclose(counts / 4000, p[:, None] * p, atol=0.03)
 
 
 @pytest.mark.parametrize(
@@ -361,8 +338,14 @@ def test_options_of_sampling_are_checked(options, message):
         ({"end": 7}, "end has token 7; the model knows 0 to 6"),
         ({"stop": {-1}}, "stop has token -1"),
         ({"banned": [3, 70]}, "banned has token 70"),
-        ({"banned": range(7)}, "no token may come"),
-        ({"banned": range(6), "min_length": 1}, "no token may come"),
+        (
+            {"banned": range(7)},
+            "no token may come after 0 tokens of example 0: all 7 are forbidden by banned; lift a rule",
+        ),
+        ({"banned": range(6), "min_length": 1}, "are forbidden by banned and min_length"),
+        ({"n_best": 0}, "n_best is 0"),
+        ({"n_best": 2}, "n_best is 2; greedy finds one sequence: use beam, sample or diverse"),
+        ({"trace": -1}, "trace is -1"),
         (
             {"first": torch.zeros(2, 2, dtype=torch.long)},
             r"first_tokens has shape \(2, 2\); it must be \(N\)",
@@ -379,10 +362,40 @@ def test_a_strategy_that_loses_an_example_is_named():
         def choose(self, log_probs, live, generator):
             return Choice(torch.tensor([0]), torch.tensor([0]))
 
-    with pytest.raises(ArgumentError, match="Careless dropped all sequences of example 1 unfinished"):
+    with pytest.raises(ArgumentError, match="Careless dropped all sequences, unfinished, of example 1"):
         run(Careless(), 2)
+
+    class Disorderly(Strategy):
+        def choose(self, log_probs, live, generator):
+            return Choice(torch.tensor([0, 0]), torch.tensor([1, 0]))
+
+    with pytest.raises(ArgumentError, match="Disorderly mixed the examples"):
+        run(Disorderly(), 2)
+
+    class Lawless(Strategy):
+        def choose(self, log_probs, live, generator):
+            return Choice(torch.tensor([0, 3]), torch.tensor([0, 1]))
+
+    with pytest.raises(ArgumentError, match="Lawless chose a token that may not come of example 1"):
+        run(Lawless(), 2, banned=[3])
     with pytest.raises(NotImplementedError, match=r"Strategy has to define choose\(\)"):
         run(Strategy())
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(beam=2), Sample(seed=1), Diverse(seed=1)])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (-math.inf, "no token may come after 0 tokens of example 1: all 7 are forbidden by the model"),
+        (math.nan, "log probabilities of example 1 are NaN after 0 tokens"),
+    ],
+)
+def test_a_row_without_a_token_is_explained(value, message, strategy):
+    def step(tokens, state):
+        return torch.full((len(tokens), V), -1.0).index_fill(0, torch.tensor([1]), value), state, None
+
+    with pytest.raises(ArgumentError, match=message):
+        decode(step, torch.zeros(3, dtype=torch.long), None, strategy, end=END, max_length=2)
 
 
 def test_select_keeps_the_nesting():

@@ -171,6 +171,13 @@ def test_a_class_may_have_several_sequences(tmp_path):
     assert figures["tokens"] == 7
 
 
+def test_a_wrong_prompt_is_named_with_its_number(tmp_path):
+    one = ready("class2seq", tmp_path)
+    with pytest.raises(LabelError, match=r"input:151: .*never saw: 'cat'") as caught:
+        one.task.predict(one.model, [*["it"] * 150, "cat"])
+    assert caught.value.line == 151
+
+
 def test_wrong_examples_are_named_with_their_place(tmp_path):
     one = ready("class2seq", tmp_path)
     with pytest.raises(LabelError, match=r"dev\.tsv:2.*never saw: 'cat'; did you mean 'cats'"):

@@ -1,81 +1,124 @@
 """The walk that makes sequences, token by token; strategies only choose the next ones.
 
-The model is a **step function**, ``log_probs (N, V), state, trace = step(tokens (N,), state)``: log
+The model is a **step function**, ``log_probs (N, V), state, shown = step(tokens (N,), state)``: log
 probabilities of the next token, the state after these tokens, and whatever an observer would like to
-keep of the step (attention weights, say, or None). The state is opaque: nested tuples, lists and dicts
-of tensors with the rows on axis 0. All that is ever done to it is to index that axis.
+see of the step (attention weights, say, or None). State and ``shown`` are opaque: nested tuples, lists
+and dicts of tensors with the rows on axis 0. All that is ever done to them is to index that axis.
+
+The rows of one example always stand side by side, and examples in rising order. At most
+``examples × sequences that the strategy keeps`` rows live at a time (× beam for beam search), which bounds
+the memory besides the few numbers a token that are noted; what is finished leaves the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
-from elman.errors import ArgumentError, ShapeError
+from elman.decoding._processors import Frame, Processor, hidden
+from elman.decoding._results import (
+    AT_END,
+    AT_LENGTH,
+    AT_STOP,
+    GOES_ON,
+    Finished,
+    Found,
+    Hypothesis,
+    Node,
+    Records,
+    Trace,
+)
+from elman.decoding._rows import select
+from elman.errors import ArgumentError
 from elman.tensors.checks import check_size, check_tensor
+
+__all__ = [
+    "Choice",
+    "Found",
+    "Hypothesis",
+    "Live",
+    "Node",
+    "Step",
+    "Strategy",
+    "Trace",
+    "decode",
+    "select",
+]
 
 Step = Callable[[Tensor, Any], tuple[Tensor, Any, Any]]
 
 
 @dataclass(frozen=True)
-class Hypothesis:
-    """A finished sequence.
-
-    tokens: what was produced, without the start and the end marker; a stop token is the last of them.
-    log_probability: natural logarithm, summed over the tokens and the end marker if it came, of the
-        model's own distribution: no temperature, no banned token and no minimal length changes it.
-    stopped: by the end marker, by a stop token, or by the greatest length.
-    trace: the step function's third result, this row's part of it, for every token and for the end
-        marker if it came; None where the step function gives none.
-    """
-
-    tokens: list[int]
-    log_probability: float
-    stopped: Literal["end", "stop", "length"]
-    trace: list[Any] | None = None
-
-
-class Path(NamedTuple):
-    """A growing sequence: its last token and the path before it, so that branches share their beginning."""
-
-    token: int
-    trace: Any
-    before: Path | None
-
-    def unwound(self) -> list[Path]:
-        """All its parts, the first token's first."""
-        parts, path = [self], self.before
-        while path is not None:
-            parts.append(path)
-            path = path.before
-        return parts[::-1]
-
-
-@dataclass(frozen=True)
 class Live:
-    """The N sequences that are still growing.
+    """The N sequences that are still growing, all of the same length.
 
-    examples: (N,) which example each belongs to; of one example there may be several, side by side.
+    examples: (N,) which example each belongs to, rising; of one example there may be several.
+    tokens: (N, length) of each so far.
+    rows: (N, length) the row of the batch that each was at every step.
     log_probability: (N,) of each so far, in float64.
-    paths: the tokens of each so far; None before the first.
-    finished: by example, the hypotheses that are already complete.
+    finished: what is complete already, by example.
+    max_length: the most tokens that a sequence can have, the end marker counted.
+    carry: what the strategy's last choice noted about each.
+    shown: what the step function shows of the step that is being taken.
     """
 
     examples: Tensor
+    tokens: Tensor
+    rows: Tensor
     log_probability: Tensor
-    paths: Sequence[Path | None]
-    finished: Sequence[Sequence[Hypothesis]]
+    finished: Finished
+    max_length: int
+    carry: Any = None
+    shown: Any = None
+
+    @property
+    def length(self) -> int:
+        return self.tokens.shape[1]
+
+    @property
+    def n_best(self) -> int:
+        """How many sequences of each example are wanted."""
+        return self.finished.best.shape[1]
+
+    def at(self, index: Tensor) -> Live:
+        """Some of the sequences."""
+        return replace(
+            self,
+            examples=self.examples[index],
+            tokens=self.tokens[index],
+            rows=self.rows[index],
+            log_probability=self.log_probability[index],
+            carry=select(self.carry, index),
+            shown=None,
+        )
+
+    def continued(self, choice: Choice, log_probs: Tensor) -> Live:
+        """The sequences with the tokens chosen for them."""
+        tokens, rows, carry = choice
+        return replace(
+            self,
+            examples=self.examples[rows],
+            tokens=torch.cat([self.tokens[rows], tokens[:, None]], 1),
+            rows=torch.cat([self.rows[rows], rows[:, None]], 1),
+            log_probability=self.log_probability[rows] + log_probs[rows, tokens].double(),
+            carry=carry,
+            shown=None,
+        )
 
 
 class Choice(NamedTuple):
-    """tokens (M,): what comes next. rows (M,): the live sequence that each of them continues."""
+    """tokens (M,): what comes next. rows (M,): the live sequence that each of them continues.
+
+    carry: what the strategy wants to know again about each of the M; it comes back as ``Live.carry``.
+    """
 
     tokens: Tensor
     rows: Tensor
+    carry: Any = None
 
 
 class Strategy:
@@ -84,6 +127,9 @@ class Strategy:
     A live sequence may be continued once, several times (a beam that branches) or not at all (then it
     is dropped); an example has to end with at least one finished sequence.
     """
+
+    def check(self, n_best: int) -> None:
+        """Raise if the strategy cannot find so many sequences of an example."""
 
     def choose(self, log_probs: Tensor, live: Live, generator: torch.Generator | None) -> Choice:
         """
@@ -94,9 +140,17 @@ class Strategy:
         """
         raise NotImplementedError(f"{type(self).__name__} has to define choose()")
 
-    def rank(self, hypothesis: Hypothesis) -> float:
-        """How good a hypothesis is beside others of the same example; the greatest is the answer."""
-        return hypothesis.log_probability
+    def score(self, live: Live) -> Tensor:
+        """(N,) how good sequences are that just finished; hypotheses are ordered by it."""
+        return live.log_probability
+
+    def rank(self, live: Live) -> Tensor:
+        """(N,) what decides which finished sequences are given back where there are more than n_best."""
+        return self.score(live)
+
+    def hopeful(self, live: Live) -> Tensor | None:
+        """(N,) which of the sequences are worth going on with; None: all."""
+        return None
 
 
 @torch.no_grad()
@@ -111,18 +165,26 @@ def decode(
     min_length: int = 0,
     stop: Iterable[int] = (),
     banned: Iterable[int] = (),
+    processors: Sequence[Processor] = (),
+    n_best: int = 1,
+    trace: int | None = None,
+    keep_shown: bool = True,
     generator: torch.Generator | None = None,
-) -> list[Hypothesis]:
-    """The best sequence of every example, as the strategy finds it; what is finished leaves the batch.
+) -> list[Found]:
+    """What the strategy finds for every example.
 
     Args:
-        first_tokens: (N,) what the first step reads: a start marker, or the last token of a prompt
+        first_tokens: (B,) what the first step reads: a start marker, or the last token of a prompt
             whose earlier tokens the state has read.
         end: the end marker.
-        max_length: the most tokens to produce, not counting the end marker.
+        max_length: the most tokens to produce.
         min_length: as many tokens come before the end marker or a stop token.
         stop: tokens that finish a sequence and stay in it.
         banned: tokens that are never produced.
+        processors: more rules about what may come, applied in this order.
+        n_best: hypotheses of each example, at most; the strategy may find fewer.
+        trace: keep the whole search and, of each step, so many of the most probable tokens.
+        keep_shown: False: hypotheses do not carry what the step function showed.
         generator: for strategies that draw.
 
     >>> from elman.decoding.greedy import Greedy
@@ -131,138 +193,132 @@ def decode(
     ...     log_probs[range(len(tokens)), tokens + 1] = -0.1
     ...     return log_probs, state, None
     >>> found = decode(count_up, torch.tensor([2, 5]), None, Greedy(), end=8, max_length=4)
-    >>> [hypothesis.tokens for hypothesis in found]
+    >>> [one.best.tokens for one in found]
     [[3, 4, 5, 6], [6, 7]]
     """
-    (N,) = check_tensor("first_tokens", first_tokens, ("N",)).shape
-    rules = _Rules(end, frozenset(map(int, stop)), frozenset(map(int, banned)), min_length, max_length)
-    tokens, device = first_tokens, first_tokens.device
-    finished: list[list[Hypothesis]] = [[] for _ in range(N)]
-    start = torch.zeros(N, dtype=torch.float64, device=device)
-    live = Live(torch.arange(N, device=device), start, [None] * N, finished)
-    for length in range(1, max_length + 1):
-        log_probs, state, trace = step(tokens, state)
-        check_tensor("log_probs", log_probs, (len(tokens), "V"))
-        choice = strategy.choose(rules.allow(log_probs, length), live, generator)
-        live = _extended(live, choice, log_probs, trace)
-        going = []
-        for place, example in enumerate(live.examples.tolist()):
-            stopped = rules.stopped(live.paths[place], length)
-            if stopped is None:
-                going.append(place)
-            else:
-                finished[example].append(_hypothesis(live, place, stopped))
-        if not going:
-            break
-        places = torch.tensor(going, device=device)
-        live = _kept(live, places)
-        tokens, rows = choice.tokens[places], choice.rows[places]
-        if rows.tolist() != list(range(len(log_probs))):
+    (B,) = check_tensor("first_tokens", first_tokens, ("N",)).shape
+    walk = _Walk(strategy, end, stop, banned, processors, min_length, max_length)
+    strategy.check(check_size("n_best", n_best))
+    if trace is not None:
+        check_size("trace", trace, least=0)
+    device = first_tokens.device
+    records = Records(B, n_best, device, keep_shown=keep_shown, trace=trace)
+    nothing = torch.zeros(B, 0, dtype=torch.long, device=device)
+    zero = torch.zeros(B, dtype=torch.float64, device=device)
+    live = Live(torch.arange(B, device=device), nothing, nothing, zero, records.finished, walk.max_length)
+    tokens = first_tokens
+    while True:
+        log_probs, state, shown = step(tokens, state)
+        N = len(check_tensor("log_probs", log_probs, (len(tokens), "V")))
+        live = replace(live, shown=shown)
+        records.note_step(live, log_probs)
+        live = live.continued(walk.choose(log_probs, live, generator), log_probs)
+        codes = walk.codes(live)
+        records.note_tree(live, codes)
+        live = _going(live, codes, records, strategy)
+        if not len(live.examples):
+            return records.found()
+        tokens, rows = live.tokens[:, -1], live.rows[:, -1]
+        if not torch.equal(rows, torch.arange(N, device=device)):
             state = select(state, rows)
-    return [_best(strategy, found, example) for example, found in enumerate(finished)]
 
 
-def select(state: Any, index: Tensor | int) -> Any:
-    """The rows at ``index`` of every tensor of a nested state; with a number, that row without its axis.
-
-    >>> select({"h": torch.tensor([[1.0], [2.0]]), "layers": (torch.tensor([3, 4]),)}, torch.tensor([1, 1]))
-    {'h': tensor([[2.],
-            [2.]]), 'layers': (tensor([4, 4]),)}
-    """
-    if state is None:
-        return None
-    if isinstance(state, Tensor) and state.dim():
-        return state[index]
-    if isinstance(state, dict):
-        return {name: select(part, index) for name, part in state.items()}
-    if isinstance(state, tuple) and hasattr(state, "_fields"):
-        return type(state)(*(select(part, index) for part in state))
-    if isinstance(state, (tuple, list)):
-        parts = [select(part, index) for part in state]
-        return parts if isinstance(state, list) else tuple(parts)
-    raise ShapeError(
-        f"a state holds {state!r}; it must be made of tensors with the rows on axis 0, None, "
-        "and tuples, lists and dicts of them"
-    )
+def _going(live: Live, codes: Tensor, records: Records, strategy: Strategy) -> Live:
+    """The sequences that go on; those that do not are noted."""
+    over = codes != GOES_ON
+    if over.any():
+        done = over.nonzero().squeeze(1)
+        finished = records.finish(live.at(done), codes[done], strategy)
+        live = replace(live.at((~over).nonzero().squeeze(1)), finished=finished)
+    hopeful = strategy.hopeful(live) if len(live.examples) else None
+    if hopeful is None or hopeful.all():
+        return live
+    going = hopeful.nonzero().squeeze(1)
+    records.keep(going)
+    return live.at(going)
 
 
-class _Rules:
-    """Which tokens may come, and which of them end a sequence."""
+class _Walk:
+    """What holds for all steps: the rules, the strategy, and which tokens end a sequence."""
 
     def __init__(
-        self, end: int, stop: frozenset[int], banned: frozenset[int], min_length: int, max_length: int
+        self,
+        strategy: Strategy,
+        end: int,
+        stop: Iterable[int],
+        banned: Iterable[int],
+        processors: Sequence[Processor],
+        min_length: int,
+        max_length: int,
     ) -> None:
-        self.end, self.stop, self.banned = end, stop, banned
+        self.strategy, self.end, self.processors = strategy, int(end), processors
+        self.stop, self.banned = frozenset(map(int, stop)), frozenset(map(int, banned))
         self.max_length = check_size("max_length", max_length)
         self.min_length = check_size("min_length", min_length, least=0)
         if min_length > max_length:
             raise ArgumentError(f"min_length is {min_length}, more than max_length, which is {max_length}")
 
-    def allow(self, log_probs: Tensor, length: int) -> Tensor:
-        """The log probabilities, −∞ for what may not be the token of this number, counted from 1."""
-        forbidden = self.banned | self.stop | {self.end} if length <= self.min_length else self.banned
-        if length == 1:
-            self._check(log_probs.shape[1], forbidden)
-        if not forbidden:
-            return log_probs
-        return log_probs.index_fill(1, torch.tensor(sorted(forbidden), device=log_probs.device), -torch.inf)
+    def choose(self, log_probs: Tensor, live: Live, generator: torch.Generator | None) -> Choice:
+        """The strategy's choice among what the rules allow, checked."""
+        if not live.length:
+            self._check(len(live.examples), log_probs.shape[1])
+        with hidden(log_probs, self._forbidden(live.length)) as allowed:
+            for rule in self.processors:
+                allowed = rule.process(allowed, live)
+            choice = self.strategy.choose(allowed, live, generator)
+            wrong = ~(allowed[choice.rows, choice.tokens] > -torch.inf)  # NaN, too
+        examples = live.examples[choice.rows]
+        if (examples[1:] < examples[:-1]).any():
+            raise ArgumentError(
+                f"{type(self.strategy).__name__} mixed the examples; rows have to be chosen in their order"
+            )
+        lost = live.finished.number.index_fill(0, examples, 1) == 0  # neither finished nor going on
+        if lost.any():
+            rows = (live.examples == lost.nonzero()[0]).nonzero().squeeze(1)
+            self._explain(rows, log_probs, live, "dropped all sequences, unfinished,")
+        if wrong.any():
+            self._explain(choice.rows[wrong][:1], log_probs, live, "chose a token that may not come")
+        return choice
 
-    def stopped(self, path: Path | None, length: int) -> Literal["end", "stop", "length"] | None:
-        assert path is not None
-        if path.token == self.end:
-            return "end"
-        if path.token in self.stop:
-            return "stop"
-        return "length" if length == self.max_length else None
+    def codes(self, live: Live) -> Tensor:
+        """(N,) whether each sequence goes on, or what stopped it."""
+        tokens = live.tokens[:, -1]
+        codes = torch.full_like(tokens, AT_LENGTH if live.length == self.max_length else GOES_ON)
+        for token in self.stop:
+            codes[tokens == token] = AT_STOP
+        codes[tokens == self.end] = AT_END
+        return codes
 
-    def _check(self, V: int, forbidden: frozenset[int]) -> None:
-        for name, ids in (("end", {self.end}), ("stop", self.stop), ("banned", self.banned)):
-            wrong = [token for token in ids if not 0 <= token < V]
-            if wrong:
-                raise ArgumentError(f"{name} has token {min(wrong)}; the model knows 0 to {V - 1}")
-        if len(forbidden) == V:
-            raise ArgumentError(f"no token may come: banned, stop and end are all {V}; ban fewer")
+    def _forbidden(self, length: int) -> list[int]:
+        """What may not follow so many tokens."""
+        endings = {self.end, *self.stop} if length < self.min_length else set()
+        return sorted(self.banned | endings)
 
+    def _check(self, B: int, V: int) -> None:
+        frame = Frame(B, V, self.end, self.stop, self.max_length)
+        for name, tokens in (("end", {self.end}), ("stop", self.stop), ("banned", self.banned)):
+            frame.check_tokens(name, sorted(tokens))
+        for rule in self.processors:
+            rule.check(frame)
 
-def _extended(live: Live, choice: Choice, log_probs: Tensor, trace: Any) -> Live:
-    """The sequences with the tokens chosen for them."""
-    tokens, rows = choice
-    return Live(
-        live.examples[rows],
-        live.log_probability[rows] + log_probs[rows, tokens].double(),
-        [
-            Path(token, None if trace is None else select(trace, row), live.paths[row])
-            for token, row in zip(tokens.tolist(), rows.tolist(), strict=True)
-        ],
-        live.finished,
-    )
-
-
-def _kept(live: Live, places: Tensor) -> Live:
-    return replace(
-        live,
-        examples=live.examples[places],
-        log_probability=live.log_probability[places],
-        paths=[live.paths[place] for place in places.tolist()],
-    )
-
-
-def _hypothesis(live: Live, place: int, stopped: Literal["end", "stop", "length"]) -> Hypothesis:
-    last = live.paths[place]
-    assert last is not None
-    parts = last.unwound()
-    tokens = [part.token for part in parts]
-    return Hypothesis(
-        tokens[:-1] if stopped == "end" else tokens,
-        float(live.log_probability[place]),
-        stopped,
-        None if last.trace is None else [part.trace for part in parts],
-    )
-
-
-def _best(strategy: Strategy, found: Sequence[Hypothesis], example: int) -> Hypothesis:
-    if not found:
+    def _explain(self, rows: Tensor, log_probs: Tensor, live: Live, fault: str) -> NoReturn:
+        """Why these rows of an example did not go on: the model, the rules, or a fault of the strategy."""
+        example, V = int(live.examples[rows[0]]), log_probs.shape[1]
+        if log_probs[rows].isnan().any():
+            raise ArgumentError(
+                f"log probabilities of example {example} are NaN after {live.length} tokens; "
+                "the model's weights or its inputs are damaged"
+            )
+        culprits = ["banned"] if self.banned else []
+        culprits += ["min_length"] if live.length < self.min_length else []
+        with hidden(log_probs, self._forbidden(live.length)) as left:
+            for rule in self.processors:
+                before, left = left, rule.process(left, live)
+                culprits += [rule.name] if (left[rows] != before[rows]).any() else []
+            something = (left[rows] > -torch.inf).any()
+        if something:
+            raise ArgumentError(f"{type(self.strategy).__name__} {fault} of example {example}")
         raise ArgumentError(
-            f"{type(strategy).__name__} dropped all sequences of example {example} unfinished"
+            f"no token may come after {live.length} tokens of example {example}: all {V} are forbidden by "
+            f"{' and '.join(culprits) or 'the model'}; lift a rule or lower max_length"
         )
-    return max(found, key=strategy.rank)

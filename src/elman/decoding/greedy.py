@@ -5,11 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from elman.decoding._candidates import best_tokens
 from elman.decoding.base import Choice, Live, Strategy
+from elman.errors import ArgumentError
 
 
 class Greedy(Strategy):
     """``w_t = argmax_w p(w | w_{<t})``; of equals the first."""
 
+    def check(self, n_best: int) -> None:
+        if n_best > 1:
+            raise ArgumentError(f"n_best is {n_best}; greedy finds one sequence: use beam, sample or diverse")
+
     def choose(self, log_probs: Tensor, live: Live, generator: torch.Generator | None) -> Choice:
-        return Choice(log_probs.argmax(1), torch.arange(len(log_probs), device=log_probs.device))
+        return Choice(best_tokens(log_probs), torch.arange(len(log_probs), device=log_probs.device))

@@ -12,11 +12,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from elman.config import Config, DecodingSettings, ModelSettings, TextSettings, TrainingSettings
+from elman.decoding.base import Found, Hypothesis
 from elman.errors import EmptyError, LabelError, SyntaxProblem, nearest
 from elman.models.counting import NgramGenerator
 from elman.models.generator import Generator
 from elman.models.losses import output_loss
-from elman.tasks._generation import generate
+from elman.tasks._generation import Beginning, Generates, n_best, unrolled
 from elman.tasks.base import Examples, Loss, Task, tensor, vocabulary_of
 from elman.tensors.rows import pick, real_rows
 from elman.text.batches import pad, plan_batches
@@ -81,7 +82,7 @@ class Class2SeqSettings(Config):
     training: Class2SeqTraining = Class2SeqTraining()
 
 
-class Class2Seq(Task[Class2SeqSettings]):
+class Class2Seq(Task[Class2SeqSettings], Generates):
     """``y^h(0) = σ(W^i x)``, then a token at a time until the end marker."""
 
     Settings = Class2SeqSettings
@@ -223,39 +224,34 @@ class Class2Seq(Task[Class2SeqSettings]):
     def predict(self, model: Generator, texts: Sequence[str]) -> list[dict[str, Any]]:
         return self.generate(model, texts, self.config.decoding)
 
-    @torch.no_grad()
     def generate(
-        self, model: Generator, prompts: Sequence[str], settings: DecodingSettings
+        self,
+        model: Generator,
+        prompts: Sequence[str],
+        settings: DecodingSettings,
+        trace: int | None = None,
     ) -> list[dict[str, Any]]:
         """The sequence of each class, with its unrolling (row G3): what was fed, what came out."""
-        keys = [self._class(Record({"class": text}, "input", n)) for n, text in enumerate(prompts, 1)]
-        if not keys:
-            return []
-        names = self.vocabulary.tokens
-        results = []
-        for prompt, hypothesis in zip(prompts, self._hypotheses(model, keys, settings), strict=True):
-            shown = [names[token] for token in hypothesis.tokens]
-            out = [*shown, self.config.text.end] if hypothesis.stopped == "end" else shown
-            trace = [
-                {"t": t, "fed": fed, "output": token, "probability": float(p[self.vocabulary.index[token]])}
-                for t, (fed, token, p) in enumerate(
-                    zip([self.config.text.start, *out], out, hypothesis.trace or [], strict=False), 1
-                )
-            ]
-            text = self.unit.join(shown)
-            results.append(
-                {
-                    "prediction": text,
-                    "line": text,
-                    "class": prompt,
-                    "text": text,
-                    "tokens": out,
-                    "log_probability": hypothesis.log_probability,
-                    "stopped": hypothesis.stopped,
-                    "trace": trace,
-                }
-            )
-        return results
+        self._keys(prompts)  # a mistake is named with its number among all prompts
+        found = self.search(model, prompts, settings, trace=trace or 0)
+        return [self._answer(*pair, settings) for pair in zip(prompts, found, strict=True)]
+
+    def begin(self, model: Generator, prompts: Sequence[str]) -> Beginning:
+        x = self._vectors(self._keys(prompts))
+        soft = self.config.model.feedback == "soft"
+
+        def step(tokens: Tensor, state: Any) -> tuple[Tensor, Any, Any]:
+            hidden, fed = state
+            log_probs, hidden = model.step(tokens if fed is None else fed, hidden)
+            return log_probs, (hidden, log_probs.exp() if soft else None), None
+
+        return Beginning(step, torch.full((len(x),), self.start, device=self.device), (model.start(x), None))
+
+    def end_marker(self, settings: DecodingSettings) -> int:
+        return self.end
+
+    def never(self, settings: DecodingSettings) -> set[int]:
+        return {self.start} | ({self.vocabulary.index[UNKNOWN]} if UNKNOWN in self.vocabulary else set())
 
     def samples(self, model: Generator, examples: Examples) -> list[str]:
         if self.config.text.classes == "vector":
@@ -281,32 +277,30 @@ class Class2Seq(Task[Class2SeqSettings]):
         real = real_rows(lengths, tokens.shape[1])
         return pick(logits.flatten(0, 1), real), tokens.flatten()[real]
 
-    def _hypotheses(
-        self,
-        model: Generator,
-        keys: Sequence[Sequence[int]],
-        settings: DecodingSettings,
-        *,
-        trace: bool = True,
-    ) -> list[Any]:
-        soft = self.config.model.feedback == "soft"
-
-        def step(tokens: Tensor, state: Any) -> tuple[Tensor, Any, Any]:
-            hidden, fed = state
-            log_probs, hidden = model.step(tokens if fed is None else fed, hidden)
-            p = log_probs.exp()
-            return log_probs, (hidden, p if soft else None), p if trace else None
-
-        first = torch.full((len(keys),), self.start, device=self.device)
-        never = tuple(
-            {self.start} | ({self.vocabulary.index[UNKNOWN]} if UNKNOWN in self.vocabulary else set())
-        )
-        begin = (model.start(self._vectors(keys)), None)
-        return generate(step, first, begin, settings, self.vocabulary, end=self.end, never=never)
-
     def _generate(self, model: Generator, keys: list[Any], settings: DecodingSettings) -> list[list[int]]:
-        found = self._hypotheses(model, keys, settings, trace=False)
-        return [[*one.tokens, self.end] if one.stopped == "end" else one.tokens for one in found]
+        best = [one.best for one in self.search(model, [self._prompt(key) for key in keys], settings)]
+        return [[*one.tokens, self.end] if one.stopped == "end" else one.tokens for one in best]
+
+    def _answer(self, prompt: str, found: Found, settings: DecodingSettings) -> dict[str, Any]:
+        best, names = found.best, self.vocabulary.tokens
+
+        def join(hypothesis: Hypothesis) -> str:
+            return self.unit.join([names[token] for token in hypothesis.tokens])
+
+        text = join(best)
+        out = [names[token] for token in best.tokens] + [self.config.text.end] * (best.stopped == "end")
+        answer: dict[str, Any] = {
+            "prediction": text,
+            "line": text,
+            "class": prompt,
+            "text": text,
+            "tokens": out,
+            "log_probability": best.log_probability,
+            "stopped": best.stopped,
+        }
+        if settings.n_best > 1:
+            answer["n_best"] = n_best(found, join)
+        return answer | {"trace": unrolled(best, out, self.config.text.start, names)}
 
     def _vectors(self, keys: Sequence[Any]) -> Tensor:
         """Class vectors (B, P): one-hot, many-hot, or numbers (kept as the bits of float32)."""
@@ -341,6 +335,16 @@ class Class2Seq(Task[Class2SeqSettings]):
                     remedy=nearest(name, self.classes.tokens),
                 )
         return self.classes.ids(names)
+
+    def _keys(self, prompts: Sequence[str]) -> list[list[int]]:
+        return [self._class(Record({"class": text}, "input", n)) for n, text in enumerate(prompts, 1)]
+
+    def _prompt(self, key: Sequence[int]) -> str:
+        """The text of a class that ``_class`` gives the key of."""
+        if self.config.text.classes == "vector":
+            numbers: list[float] = np.array(key, dtype=np.int32).view(np.float32).tolist()
+            return " ".join(map(repr, numbers))
+        return " ".join(self.classes.tokens[place] for place in key)
 
     def _numbers(self, record: Record) -> list[float]:
         try:

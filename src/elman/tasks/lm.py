@@ -14,11 +14,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from elman.config import Config, DecodingSettings, ModelSettings, TextSettings
+from elman.decoding.base import Found, Hypothesis
 from elman.errors import EmptyError
 from elman.models.counting import NgramLM
 from elman.models.language_model import LanguageModel
 from elman.models.losses import output_loss
-from elman.tasks._generation import generate
+from elman.tasks._generation import Beginning, Generates, n_best, unrolled
 from elman.tasks.base import Examples, Loss, Task, tensor, vocabulary_of
 from elman.tensors.rows import pick, real_rows
 from elman.text.batches import Stream, pad, plan_batches
@@ -58,7 +59,7 @@ class LmSettings(Config):
     model: LmModel = LmModel()
 
 
-class Lm(Task[LmSettings]):
+class Lm(Task[LmSettings], Generates):
     """``P(w_1 … w_n) = ∏ P(w_i | w_1 … w_{i-1})``, the end marker included."""
 
     Settings = LmSettings
@@ -242,43 +243,46 @@ class Lm(Task[LmSettings]):
                 scored[i] = [(token, next(values)) for token in [*split[i], END]]
         return scored
 
-    @torch.no_grad()
     def generate(
-        self, model: LanguageModel, prompts: Sequence[str], settings: DecodingSettings
+        self,
+        model: LanguageModel,
+        prompts: Sequence[str],
+        settings: DecodingSettings,
+        trace: int | None = None,
     ) -> list[dict[str, Any]]:
         """Text that goes on from each prompt (row L4); an empty prompt starts from the beginning."""
-        endless = self.streams and self.unit.name in (
-            "character",
-            "byte",
-        )  # a line's end is one more character
-        end = self.vocabulary.id(END)
-        never = tuple(self.vocabulary.id(marker) for marker in (PAD, UNKNOWN, START))
-        results = []
-        for prompt in prompts:
-            ids = self._beginning(prompt)
-            state = None
-            if len(ids) > 1:
-                _, state = model(torch.tensor([ids[:-1]], device=self.device))
-            [found] = generate(
-                lambda tokens, state: (*model.step(tokens, state), None),
-                torch.tensor(ids[-1:], device=self.device),
-                state,
-                settings,
-                self.vocabulary,
-                end=self.vocabulary.id(PAD) if endless and "\n" not in settings.stop else end,
-                never=never,
-            )
-            tokens = ["\n" if token == end else self.vocabulary.tokens[token] for token in found.tokens]
-            results.append(
-                {
-                    "prompt": prompt,
-                    "text": self.unit.join(tokens),
-                    "tokens": tokens,
-                    "log_probability": found.log_probability,
-                    "stopped": found.stopped,
-                }
-            )
-        return results
+        found = self.search(model, prompts, settings, trace=trace)
+        return [self._answer(*pair, settings) for pair in zip(prompts, found, strict=True)]
+
+    def begin(self, model: LanguageModel, prompts: Sequence[str]) -> Beginning:
+        """The prompts are read at once; what follows their last tokens is known before the first step."""
+        ids, lengths = (
+            tensor(array, self.device)
+            for array in pad([np.array(self._beginning(prompt)) for prompt in prompts])
+        )
+        outputs, after = model(ids, lengths)
+        rows = torch.arange(len(ids), device=self.device)
+        log_probs = model.logits(outputs[rows, lengths - 1]).log_softmax(-1)
+
+        def step(tokens: Tensor, state: Any) -> tuple[Tensor, Any, Any]:
+            hidden, known = state
+            if known is not None:
+                return known, (hidden, None), None
+            log_probs, hidden = model.step(tokens, hidden)
+            return log_probs, (hidden, None), None
+
+        return Beginning(step, ids[rows, lengths - 1], (after, log_probs))
+
+    def end_marker(self, settings: DecodingSettings) -> int:
+        """In a stream of characters a line's end is one more of them: nothing ends it but a stop."""
+        endless = self.streams and self.unit.name in ("character", "byte") and "\n" not in settings.stop
+        return self.vocabulary.id(PAD if endless else END)
+
+    def line_end(self) -> int:
+        return self.vocabulary.id(END)
+
+    def never(self, settings: DecodingSettings) -> set[int]:
+        return {self.vocabulary.id(marker) for marker in (PAD, UNKNOWN, START)}
 
     def predict(self, model: LanguageModel, texts: Sequence[str]) -> list[dict[str, Any]]:
         """How each text goes on, by ``decoding.*``."""
@@ -290,6 +294,7 @@ class Lm(Task[LmSettings]):
             update={
                 "strategy": "sample",
                 "temperature": 0.8,
+                "n_best": 1,
                 "max_length": 30 if self.unit.name == "word" else 150,
             }
         )
@@ -336,6 +341,27 @@ class Lm(Task[LmSettings]):
         if not self.streams:
             return [self.start, *(token for line in lines for token in line)]
         return [token for line in lines for token in (self.start, *line)]  # each line follows the end of one
+
+    def _answer(self, prompt: str, found: Found, settings: DecodingSettings) -> dict[str, Any]:
+        best, tokens = found.best, self._tokens(found.best)
+        answer: dict[str, Any] = {
+            "prompt": prompt,
+            "text": self.unit.join(tokens),
+            "tokens": tokens,
+            "log_probability": best.log_probability,
+            "stopped": best.stopped,
+        }
+        if settings.n_best > 1:
+            answer["n_best"] = n_best(found, lambda one: self.unit.join(self._tokens(one)))
+        if best.trace is not None:
+            names = self.vocabulary.tokens
+            out = [*tokens, END] if best.stopped == "end" else tokens
+            answer["trace"] = unrolled(best, out, names[self._beginning(prompt)[-1]], names)
+        return answer
+
+    def _tokens(self, hypothesis: Hypothesis) -> list[str]:
+        names, end = self.vocabulary.tokens, self.vocabulary.id(END)
+        return ["\n" if token == end else names[token] for token in hypothesis.tokens]
 
     def _sentences(self, rows: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor]:
         """Each row and, before it, the same row one step later with the start marker in front."""
