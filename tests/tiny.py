@@ -60,6 +60,21 @@ RUNS = {  # name: (task, settings)
         },
     ),
     "class2seq": ("class2seq", {"training.optimizer": "adamw", "model.initial_state": "learned"}),
+    "seq2seq": (
+        "seq2seq",
+        {
+            "training.max_steps": 160,  # step by step is slower
+            "training.teacher_forcing": 0.4,
+            "training.teacher_forcing_schedule": "linear",
+            "text.source.unit": "bpe",
+            "text.source.vocabulary_size": 270,
+            "text.target.vectors": "vectors.txt",
+            "model.cell": "gru",
+            "model.attention": "location",
+            "model.rare_dropout": 0.5,
+            "model.zoneout": 0.1,
+        },
+    ),
 }
 
 
@@ -98,7 +113,9 @@ def write_data(folder, seed=1):
         tagged = ["".join(f"{word}\t{tag}\n" for word, tag in sentence) for sentence in sentences]
         labels = [f"{text}\t{_label(text, draw)}" for text in texts]
         classes = [f"{noun}\t{noun} is called {name}" for noun, name in NOUNS.items()]
-        for task, lines in (("lm", texts), ("tag", tagged), ("classify", labels), ("class2seq", classes)):
+        turned = [f"{text}\t{' '.join(text.split()[:1:-1])}" for text in texts]
+        examples = {"lm": texts, "tag": tagged, "classify": labels, "class2seq": classes, "seq2seq": turned}
+        for task, lines in examples.items():
             write(folder / f"{task}.{part}.txt", "\n".join(lines) + "\n")
     numbers = [f"{word} {draw.gauss(0, 1):.4f} {draw.gauss(0, 1):.4f}" for word in (*NOUNS, *VERBS)]
     write(folder / "vectors.txt", "\n".join(numbers) + "\n")
@@ -128,8 +145,7 @@ def train_command(name, data, out, changes=None):
     """The arguments of ``elman`` that begin one of ``RUNS``."""
     task, settings = RUNS[name]
     settings = {**SMALL, **settings, **(changes or {})}
-    if "text.vectors" in settings:
-        settings["text.vectors"] = data / settings["text.vectors"]
+    settings |= {key: data / name for key, name in settings.items() if key.endswith(".vectors")}
     files = ["--train", data / f"{task}.train.txt", "--dev", data / f"{task}.dev.txt"]
     pairs = [part for key, value in settings.items() for part in ("--set", f"{key}={_toml(value)}")]
     return [str(part) for part in ("train", task, *files, "--out", out, *pairs)]
@@ -149,7 +165,8 @@ def events(run):
 def timeless(run):
     """What must be equal however often a run was disturbed: log, files, and both checkpoints, bit for bit."""
     log = [{key: value for key, value in event.items() if key != "time"} for event in events(run)]
-    files = {name: (run / name).read_text() for name in ("config.toml", "vocabulary.json", "data.json")}
+    names = ("config.toml", "vocabulary.json", "tokenizer.json", "data.json")
+    files = {name: (run / name).read_text() for name in names if (run / name).exists()}
     found = {"log": log, **files}
     for pointer in ("last", "best"):
         checkpoint = load_checkpoint(run / pointer)

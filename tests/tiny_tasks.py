@@ -26,12 +26,17 @@ DATA = {
         "a chair and a table lie there\tthing\ndogs\tanimal\n"
     ),
     "class2seq": "I\tlove my cat\ncats\tand dogs lap water\nit\tis raining cats and dogs\n",
+    "seq2seq": (
+        "the cat sees the dog\tdie Katze sieht den Hund\na dog\tein Hund\nthe dog runs\tder Hund läuft\n"
+        "the cat runs and the dog runs\tdie Katze läuft und der Hund läuft\nit runs\tes läuft\n"
+    ),
 }
 TEXTS = {
     "lm": ["the", "a dog", ""],
     "tag": ["the cat runs", "", "an Unknown dog"],
     "classify": ["a dog", "", "unknown stones lie there"],
     "class2seq": ["it", "I"],
+    "seq2seq": ["the cat runs", "", "an Unknown dog sees it"],
 }
 SMALL = {
     "data.held_out": 0.0,
@@ -48,6 +53,7 @@ OWN = {
     "tag": {"model.characters": 3, "training.batch_size": 2},
     "classify": {"training.batch_size": 2},
     "class2seq": {},
+    "seq2seq": {"training.batch_size": 2},
 }
 
 

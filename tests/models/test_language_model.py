@@ -21,7 +21,7 @@ def test_the_equations_written_out_L1(tied):
     """e_t = E x_t; h_t = tanh(e_t W_x + h_{t-1} W_h + b); softmax(U h_t + b)."""
     model = model_of(tied=tied)
     cell = model.encoder.network.cells[0][0]
-    E = model.embedding.weight
+    E = model.tokens.embedding.weight
     U = E if tied else model.weight
     h = torch.zeros(1, 4)
     expected = []
@@ -37,8 +37,8 @@ def test_the_equations_written_out_L1(tied):
 def test_one_hot_equals_an_embedding_with_the_identity_L1(cell):
     one_hot, embedded = model_of(cell=cell, embedding=0), model_of(cell=cell, embedding=5)
     weights = one_hot.state_dict()
-    embedded.load_state_dict(weights | {"embedding.weight": torch.eye(5)})
-    assert "embedding.weight" not in weights
+    embedded.load_state_dict(weights | {"tokens.embedding.weight": torch.eye(5)})
+    assert "tokens.embedding.weight" not in weights
     found = [model.logits(model(IDS)[0]) for model in (one_hot, embedded)]
     assert_close({"p": found[0]}, {"p": found[1]}, 1e-6)
 

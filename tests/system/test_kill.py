@@ -51,6 +51,12 @@ def moments(name, draw):
         "tag": [there_is("cache/train/*"), logged(2), there_is(SAVING), logged(late)],
         "classify": [there_is("data.json"), logged(1), logged(middle), logged(late // 40 * 40, "validation")],
         "class2seq": [after(draw.uniform(0.5, 3.5)), there_is(SAVING), logged(middle), there_is(SAVING)],
+        "seq2seq": [
+            there_is("tokenizer.json"),
+            logged(early // 2),
+            there_is(SAVING),
+            logged(80, "validation"),
+        ],
     }[name]
 
 

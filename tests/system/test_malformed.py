@@ -10,13 +10,14 @@ import pytest
 
 from tiny import RUNS, elman, train_command, write_data
 
-TASKS = {"lm": "lm-stream", "tag": "tag", "classify": "classify", "class2seq": "class2seq"}
+TASKS = {"lm": "lm-stream"} | {task: task for task in ("tag", "classify", "class2seq", "seq2seq")}
 QUICK = {"training.max_steps": 2, "training.validate_every": 2, "training.save_seconds": 1000.0}
 GOOD = {
     "lm": "the dog likes Rex\nTom feeds the cat\n",
     "tag": "the\tO\ndog\tO\n\nRex\tB-NAME\nsees\tO\n",
     "classify": "the dog likes Rex\tanimal\nTom feeds the cat\tperson\n",
     "class2seq": "dog\tdog is called Rex\ncat\tcat is called Tom\n",
+    "seq2seq": "the dog likes Rex\tRex likes dog\nTom feeds the cat\tcat the feeds\n",
 }
 
 
@@ -37,9 +38,7 @@ def bad(what, tasks, name, content, number, line, *options):
     return Case(what, tasks, name, content, number, line, options)
 
 
-ALL = "lm tag classify class2seq"
-FIELDS = "classify class2seq"
-NAMED = {"classify": ("text", "label"), "class2seq": ("class", "sequence")}
+NAMED = {"classify": ("text", "label"), "class2seq": ("class", "sequence"), "seq2seq": ("source", "target")}
 
 
 def for_every_task():
@@ -80,6 +79,13 @@ def for_fields():
         yield bad("wrong delimiter", task, "a.tsv", good.replace("\t", ";"), "E405", 1)
         yield bad("no such column", task, "a.tsv", good, "E405", 1, "--columns", f"{one}=0,{two}=7")
         yield bad("no such name", task, "a.tsv", good, "E405", 1, "--columns", f"{one}=x,{two}=y")
+        bars, separator = good.replace("\t", " ||| "), ("--set", 'data.separator=" ||| "')
+        yield bad("no separator", task, "a.txt", f"{bars}dog\n", "E405", 3, *separator)
+        yield bad("two separators", task, "a.txt", f"{bars}dog ||| a ||| b\n", "E405", 3, *separator)
+        yield bad("nothing before it", task, "a.txt", f"{bars}||| animal\n", "E406", 3, *separator)
+        yield bad("nothing after it", task, "a.txt", f"{bars}dog |||\n", "E406", 3, *separator)
+        marked = f"IN: {bars.splitlines()[0]}\n{bars}"
+        yield bad("no prefix", task, "a.txt", marked, "E409", 2, *separator, "--set", 'data.prefix="IN: "')
         yield bad("open quote", task, "a.csv", f'{pair[0]},{pair[1]}\n"dog,{pair[1]}\n', "E409", 2)
         yield bad("text after a quote", task, "a.csv", f'{pair[0]},{pair[1]}\n"dog" x,animal\n', "E409", 2)
         yield bad("quote inside", task, "a.csv", f'{pair[0]},{pair[1]}\ndog" x,animal\n', "E409", 2)
@@ -204,20 +210,25 @@ def test_a_label_that_training_never_saw(task, content, line, runs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "tags", "number", "line"),
+    ("task", "first", "second", "wrong", "number", "line"),
     [
-        ("the dog\nRex\n", "O O\nB-NAME O\n", "E408", 2),
-        ("the dog\nRex\n", "O O\n\n", "E408", 2),
-        ("the dog\n", "O O\nO\n", "E408", 2),
+        ("tag", "the dog\nRex\n", "O O\nB-NAME O\n", "second.txt", "E408", 2),
+        ("tag", "the dog\nRex\n", "O O\n\n", "second.txt", "E408", 2),
+        ("tag", "the dog\n", "O O\nO\n", "second.txt", "E408", 2),
+        ("seq2seq", "the dog\n", "dog the\nRex\n", "second.txt", "E408", 2),
+        ("seq2seq", "the dog\nRex\nTom\n", "dog the\n", "first.txt", "E408", 2),
+        ("seq2seq", "the dog\nRex\n", "dog the\n \n", "second.txt", "E406", 2),
+        ("seq2seq", "the dog\n\n", "dog the\nRex\n", "first.txt", "E406", 2),
+        ("seq2seq", "the dog\n", "\n", "second.txt", "E406", 1),
     ],
 )
-def test_two_files_that_do_not_agree(words, tags, number, line, runs, tmp_path):
-    one, two = tmp_path / "words.txt", tmp_path / "tags.txt"
-    one.write_text(words)
-    two.write_text(tags)
-    answer = elman("train", "tag", "--train", one, "--train-target", two, "--out", tmp_path / "run")
-    check_line(answer, two, number, line)
-    check_line(elman("evaluate", runs["tag"], one, "--target", two), two, number, line)
+def test_two_files_that_do_not_agree(task, first, second, wrong, number, line, runs, tmp_path):
+    one, two = tmp_path / "first.txt", tmp_path / "second.txt"
+    one.write_text(first)
+    two.write_text(second)
+    answer = elman("train", task, "--train", one, "--train-target", two, "--out", tmp_path / "run")
+    check_line(answer, tmp_path / wrong, number, line)
+    check_line(elman("evaluate", runs[task], one, "--target", two), tmp_path / wrong, number, line)
 
 
 @pytest.mark.parametrize("content", ["one text\n", "a\tb\nc\td\te\n"])
@@ -265,6 +276,9 @@ def test_files_that_are_not_there(task, runs, tmp_path):
         ("classify", lambda text: text.replace("\n", "\t\n"), "empty column at the end of a line removed"),
         ("class2seq", lambda text: text.replace("\t", " \t "), "white space around a field removed"),
         ("class2seq", lambda text: "\ufeff" + text.replace("\n", "\r\n"), "byte order mark removed"),
+        ("seq2seq", lambda text: "source\ttarget\n" + text, "header line skipped"),
+        ("seq2seq", lambda text: text.replace("\t", "\t "), "white space around a field removed"),
+        ("seq2seq", lambda text: text.replace("\n", "\n\n"), "blank line skipped"),
     ],
 )
 def test_a_repair_is_reported_and_changes_no_figure(task, change, repair, runs, data, tmp_path):
@@ -349,6 +363,7 @@ def test_a_class_that_training_never_saw_is_named_by_its_line(lines, runs, tmp_p
     [
         ("classify", 'hello,"a\nb"\nbye,"c\nd"\n', "hello\nbye\n"),
         ("class2seq", 'x,"a\nb"\ny,"c\nd"\n', "x\ny\n"),
+        ("seq2seq", 'x,"a\nb"\ny,"c\nd"\n', "x\ny\n"),
     ],
 )
 def test_a_prediction_with_a_line_end_in_it_is_one_line(task, rows, given, tmp_path):

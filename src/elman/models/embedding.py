@@ -102,6 +102,38 @@ class Pretrained(nn.Module):
         return F.embedding(ids, self.weight)
 
 
+class Tokens(nn.Module):
+    """Token numbers as vectors: the learned one and, where there is one, the pretrained one beside it.
+
+    In training, rare tokens and a share of all positions are shown as unknown where that was asked for.
+    """
+
+    def __init__(
+        self,
+        V: int,
+        width: int,
+        *,
+        hiding: Hiding | None = None,
+        token_dropout: float = 0.0,
+        pretrained: Pretrained | None = None,
+        unknown: int = 1,
+    ) -> None:
+        super().__init__()
+        self.hiding, self.token_dropout, self.unknown = hiding, token_dropout, unknown
+        self.embedding = Embedding(V, width)
+        self.pretrained = pretrained
+        self.output_size = self.embedding.output_size + (pretrained.output_size if pretrained else 0)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(…, ·) for token numbers of any shape."""
+        if self.hiding is not None:
+            ids = self.hiding(ids)
+        if self.training and self.token_dropout:
+            ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.token_dropout, self.unknown)
+        learned: Tensor = self.embedding(ids)
+        return learned if self.pretrained is None else torch.cat([learned, self.pretrained(ids)], -1)
+
+
 @dataclass(frozen=True)
 class WordBatch:
     """The distinct words of a batch, the unknown one first, and where they stand.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elman.config import ModelSettings
+from elman.config import ModelSettings, NetworkSettings
 from elman.layers.rnn import RNN
 from elman.models.comparators import Bag, Window
 from elman.recurrence.contract import Unrolled
@@ -36,7 +36,7 @@ class Dropout(nn.Module):
 class Encoder(nn.Module):
     """Vectors (B, T, D) in, ``Unrolled(outputs, last, state)`` out, with dropout before, inside and after."""
 
-    def __init__(self, input_size: int, settings: ModelSettings, *, causal: bool) -> None:
+    def __init__(self, input_size: int, settings: NetworkSettings, *, causal: bool) -> None:
         super().__init__()
         self.before = Dropout(settings.input_dropout or 0.0, settings.locked)
         self.after = Dropout(settings.dropout or 0.0, settings.locked)
@@ -53,12 +53,13 @@ class Encoder(nn.Module):
         return y, state
 
 
-def make_network(input_size: int, settings: ModelSettings, *, causal: bool) -> RNN | Window | Bag:
+def make_network(input_size: int, settings: NetworkSettings, *, causal: bool) -> RNN | Window | Bag:
     """The network that the settings name; a comparator sees only the past if ``causal``."""
     width = settings.hidden if isinstance(settings.hidden, int) else (settings.hidden or [0])[-1]
-    if settings.encoder == "window":
+    comparator = settings.encoder if isinstance(settings, ModelSettings) else "rnn"
+    if isinstance(settings, ModelSettings) and comparator == "window":
         return Window(input_size, width, window=settings.window, causal=causal)
-    if settings.encoder == "bag":
+    if comparator == "bag":
         return Bag(input_size, width, causal=causal)
     return RNN(
         settings.cell,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman.config import ModelSettings
-from elman.models.embedding import Embedding, Hiding, Pretrained
+from elman.models.embedding import Hiding, Pretrained, Tokens
 from elman.models.encoder import Encoder
 
 
@@ -27,43 +27,39 @@ class LanguageModel(nn.Module):
         unknown: int = 1,
     ) -> None:
         super().__init__()
-        self.V, self.hiding, self.unknown = V, hiding, unknown
-        self.token_dropout = settings.token_dropout or 0.0
-        self.embedding = Embedding(V, settings.embedding or 0)
-        self.pretrained = pretrained
-        width = self.embedding.output_size + (pretrained.output_size if pretrained else 0)
-        self.encoder = Encoder(width, settings, causal=True)
+        self.V = V
+        self.tokens = Tokens(
+            V,
+            settings.embedding or 0,
+            hiding=hiding,
+            token_dropout=settings.token_dropout or 0.0,
+            pretrained=pretrained,
+            unknown=unknown,
+        )
+        self.encoder = Encoder(self.tokens.output_size, settings, causal=True)
         H = self.encoder.output_size
         self.tied = tied
-        self.bridge = (
-            nn.Linear(H, self.embedding.output_size) if tied and self.embedding.output_size != H else None
-        )
+        E = self.tokens.embedding.output_size
+        self.bridge = nn.Linear(H, E) if tied and E != H else None
         self.weight = None if tied else nn.Parameter(torch.randn(V, H) * H**-0.5 * 0.1)
         self.bias = nn.Parameter(torch.zeros(V))
 
     def forward(self, ids: Tensor, lengths: Tensor | None = None, state: Any = None) -> tuple[Tensor, Any]:
         """Outputs of the recurrence (B, T, ·) for the tokens (B, T), and the state after them."""
-        if self.hiding is not None:
-            ids = self.hiding(ids)
-        if self.training and self.token_dropout:
-            ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.token_dropout, self.unknown)
-        outputs, _, state = self.encoder(self._vectors(ids), lengths, state)
+        outputs, _, state = self.encoder(self.tokens(ids), lengths, state)
         return outputs, state
 
     def logits(self, outputs: Tensor) -> Tensor:
         """``U h + b`` for outputs (…, ·): (…, V)."""
-        if self.bridge is not None:
-            outputs = self.bridge(outputs)
-        weight = self.embedding.weight if self.tied else self.weight
-        return F.linear(outputs, weight, self.bias)  # type: ignore[arg-type]
+        return F.linear(*self.layer(outputs))
+
+    def layer(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the output layer multiplies and adds: h (as wide as U), U and b."""
+        weight = self.tokens.embedding.weight if self.tied else self.weight
+        assert weight is not None
+        return outputs if self.bridge is None else self.bridge(outputs), weight, self.bias
 
     def step(self, ids: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """Log-probabilities (B, V) of what follows one more token (B,), and the new state."""
-        y, state = self.encoder.step(self._vectors(ids), state)
+        y, state = self.encoder.step(self.tokens(ids), state)
         return self.logits(y).log_softmax(-1), state
-
-    def _vectors(self, ids: Tensor) -> Tensor:
-        learned: Tensor = self.embedding(ids)
-        if self.pretrained is None:
-            return learned
-        return torch.cat([learned, self.pretrained(ids)], -1)

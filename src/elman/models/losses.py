@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor, softmax
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from elman.tensors.products import multiply
+from elman.tensors.tracing import extraordinary, in_autocast
+
+ROWS = 256  # whose distributions are in memory at a time
 
 
 def output_loss(
@@ -26,3 +35,58 @@ def output_loss(
     q = F.one_hot(targets, V).to(logits.dtype) * (1 - smoothing) + smoothing / V
     losses = (softmax(logits, -1) - q).square().sum(-1) / 2  # (N,)
     return (losses if weights is None else losses * weights[targets]).sum()
+
+
+def layer_loss(
+    readouts: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    targets: Tensor,
+    *,
+    kind: str = "cross-entropy",
+    smoothing: float = 0.0,
+) -> Tensor:
+    """``output_loss`` of the output layer, ``readouts (N, R) weightᵀ + bias``, without keeping logits (N, V).
+
+    On the CPU, rows go through the layer in chunks that stay in the cache, and each chunk gives its loss and
+    its gradients at once: two thirds of the time of the layer and its loss one after the other.
+    """
+    given = readouts, weight, bias
+    plain = kind == "cross-entropy" and not in_autocast(readouts) and extraordinary(*given) is None
+    if not plain or not torch.is_grad_enabled():
+        return output_loss(F.linear(*given), targets, kind=kind, smoothing=smoothing)
+    result: Tensor = _SoftmaxLoss.apply(*given, targets, smoothing)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _SoftmaxLoss(torch.autograd.Function):
+    """With p = softmax(x Wᵀ + b) and the target q: dx = (p − q) W, dW = (p − q)ᵀ x, db = Σ (p − q)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, W: Tensor, b: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+        wanted = any(ctx.needs_input_grad)
+        V = len(b)
+        total = x.new_zeros(())
+        dx, dW, db = torch.empty_like(x), torch.zeros_like(W), torch.zeros_like(b)
+        for start in range(0, len(x), ROWS):
+            rows, gold = x[start : start + ROWS], targets[start : start + ROWS, None]
+            log_p = multiply(rows, W.t(), b).log_softmax(-1)  # (ROWS, V)
+            total -= (1 - smoothing) * log_p.gather(1, gold).sum()
+            if smoothing:
+                total -= smoothing / V * log_p.sum()
+            if not wanted:
+                continue
+            d = log_p.exp_()
+            if smoothing:
+                d -= smoothing / V
+            d.scatter_add_(1, gold, d.new_full(gold.shape, smoothing - 1))
+            dx[start : start + ROWS] = multiply(d, W)
+            dW.addmm_(d.t(), rows)
+            db += d.sum(0)
+        ctx.save_for_backward(dx, dW, db)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return *(gradients[0] * part for part in ctx.saved_tensors), None, None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.config import ModelSettings
 from elman.models.embedding import Ngrams, WordBatch, Words
 from elman.tasks.base import C, Examples, Task, tensor, vocabulary_of
 from elman.text.batches import pad, plan_batches
@@ -49,7 +50,8 @@ class WordTask(Task[C]):
     @property
     def recurrent(self) -> bool:
         """A comparator reads no letters by a network either: it would not be one without recurrence."""
-        return self.config.model.encoder == "rnn"
+        model = self.config.model
+        return not isinstance(model, ModelSettings) or model.encoder == "rnn"
 
     @property
     def letters_read(self) -> bool:

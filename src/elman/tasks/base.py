@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from elman.config import Config, changed
+from elman.config import Config, NetworkSettings, changed
 from elman.errors import ConfigError, RunError, nearest
 from elman.models.embedding import Hiding, Pretrained
 from elman.text.batches import Stream, plan_batches
@@ -96,6 +96,7 @@ class Task(Generic[C]):
         self.unit: Unit = make_unit("word")
         self.notes: list[str] = []  # what a user should know about the data: coverage, sizes
         self.device = torch.device("cpu")
+        self.progress = 0.0  # share of all updates that is done, for what changes during training
         self.counts: list[int] = []  # how often each token of the vocabulary occurs in the training data
         self.vector_width = 0
         self.matrix: NDArray[np.float32] | None = None  # pretrained vectors, between learn and initialise
@@ -182,6 +183,10 @@ class Task(Generic[C]):
 
     # The network
 
+    def networks(self) -> list[NetworkSettings]:
+        """The settings of the recurrent networks, in the order in which they work."""
+        return [self.config.model]
+
     def build_model(self) -> nn.Module:
         raise NotImplementedError
 
@@ -245,6 +250,14 @@ class Task(Generic[C]):
         """A dictionary for each text: ``prediction`` is the answer, ``line`` its one-line form."""
         raise NotImplementedError
 
+    def validate(self, model: Any, examples: Examples) -> dict[str, Any]:
+        """Figures during training; a task whose evaluation takes long gives fewer of them here."""
+        return self.evaluate(model, examples)
+
+    def describe(self, model: Any) -> list[str]:
+        """What else a user should see of the network before it is trained: how its parts fit together."""
+        return []
+
     def samples(self, model: Any, examples: Examples) -> list[str]:
         """A few outputs to look at during training."""
         return []
@@ -261,8 +274,8 @@ class Task(Generic[C]):
     def save(self, run: Path) -> None:
         """``vocabulary.json``, and ``tokenizer.json`` where the unit has learned something itself."""
         files = {"vocabulary.json": {"format": FORMAT, "task": self.name, **self.tables()}}
-        if self.unit.name == "bpe":
-            files["tokenizer.json"] = self.unit.to_json()
+        if learned := self.tokenizers():
+            files["tokenizer.json"] = learned
         for name, content in files.items():
             text = json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
             write_text(run / name, text)
@@ -274,15 +287,21 @@ class Task(Generic[C]):
             raise RunError(
                 f"{run / 'vocabulary.json'}: format {tables.get('format')!r}; this version reads {FORMAT}"
             )
-        self.unit = self.make_unit(
-            read_json(run / "tokenizer.json") if self.config.text.unit == "bpe" else None
-        )
         try:
+            self.load_units(run)
             self.restore(tables)
         except (KeyError, TypeError) as error:
             raise RunError(
                 f"{run / 'vocabulary.json'} lacks {error}; restore the file or train again"
             ) from None
+
+    def tokenizers(self) -> dict[str, Any]:
+        """Units that have learned something, as JSON; empty where none has."""
+        return self.unit.to_json() if self.unit.name == "bpe" else {}
+
+    def load_units(self, run: Path) -> None:
+        learned = self.config.text.unit == "bpe"
+        self.unit = self.make_unit(read_json(run / "tokenizer.json") if learned else None)
 
     def make_unit(self, saved: dict[str, Any] | None = None, training: Iterable[str] | None = None) -> Unit:
         settings = self.config.text

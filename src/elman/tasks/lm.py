@@ -18,7 +18,7 @@ from elman.decoding.base import Found, Hypothesis
 from elman.errors import EmptyError
 from elman.models.counting import NgramLM
 from elman.models.language_model import LanguageModel
-from elman.models.losses import output_loss
+from elman.models.losses import layer_loss, output_loss
 from elman.tasks._generation import Beginning, Generates, n_best, unrolled
 from elman.tasks.base import Examples, Loss, Task, tensor, vocabulary_of
 from elman.tensors.rows import pick, real_rows
@@ -197,9 +197,11 @@ class Lm(Task[LmSettings], Generates):
     def loss(self, model: LanguageModel, batch: Any, carry: Any = None) -> Loss:
         inputs, targets, lengths = batch
         outputs, state = model(inputs, lengths, carry)
-        logits, targets = self._flat(model, outputs, targets, lengths)
+        rows, targets = self._flat(outputs, targets, lengths)
         training = self.config.training
-        total = output_loss(logits, targets, kind=training.loss, smoothing=training.label_smoothing)
+        total = layer_loss(
+            *model.layer(rows), targets, kind=training.loss, smoothing=training.label_smoothing
+        )
         return Loss(total, len(targets), len(inputs), len(targets), detached(state) if self.streams else None)
 
     @torch.no_grad()
@@ -209,7 +211,8 @@ class Lm(Task[LmSettings], Generates):
         for batch in self._evaluation(examples):
             inputs, targets, lengths = batch
             outputs, state = model(inputs, lengths, state if self.streams else None)
-            logits, targets = self._flat(model, outputs, targets, lengths)
+            rows, targets = self._flat(outputs, targets, lengths)
+            logits = model.logits(rows)
             total += float(output_loss(logits, targets))
             right += int((logits.argmax(-1) == targets).sum())
             unknown += int((targets == hidden).sum())
@@ -237,8 +240,8 @@ class Lm(Task[LmSettings], Generates):
         for chosen in plan_batches(lengths, size=None, tokens=4000, seed=0, epoch=0, shuffle=False):
             inputs, targets, real = self._sentences([rows[i] for i in chosen])
             outputs, _ = model(inputs, real)
-            logits, flat = self._flat(model, outputs, targets, real)
-            values = iter(logits.log_softmax(-1).gather(1, flat[:, None])[:, 0].tolist())
+            outputs, flat = self._flat(outputs, targets, real)
+            values = iter(model.logits(outputs).log_softmax(-1).gather(1, flat[:, None])[:, 0].tolist())
             for i in chosen:
                 scored[i] = [(token, next(values)) for token in [*split[i], END]]
         return scored
@@ -369,15 +372,13 @@ class Lm(Task[LmSettings], Generates):
         inputs = np.concatenate([np.full((len(rows), 1), self.start), targets[:, :-1]], 1)
         return tensor(inputs, self.device), tensor(targets, self.device), tensor(lengths, self.device)
 
-    def _flat(
-        self, model: LanguageModel, outputs: Tensor, targets: Tensor, lengths: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Logits (N, V) and targets (N,) of the real positions."""
+    def _flat(self, outputs: Tensor, targets: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Outputs (N, ·) and targets (N,) of the real positions."""
         outputs, targets = outputs.flatten(0, 1), targets.flatten()
         if lengths is not None:
             real = real_rows(lengths, len(targets) // len(lengths))
             outputs, targets = pick(outputs, real), targets[real]
-        return model.logits(outputs), targets
+        return outputs, targets
 
 
 def detached(state: Any) -> Any:

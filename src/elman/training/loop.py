@@ -130,6 +130,7 @@ class Trainer:
         keys = [plan[k] for k in range(now.batch, min(now.batch + self.settings.accumulate, len(plan)))]
         if now.batch == 0:
             self.carry = None
+        self.task.progress = now.update / max(1, self.total - 1)
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         losses: list[Loss] = []
@@ -227,7 +228,7 @@ class Trainer:
         start = time.perf_counter()
         self.model.eval()
         with self.averaging.applied(self.model), torch.no_grad():
-            figures = self.task.evaluate(self.model, self.dev)
+            figures = self.task.validate(self.model, self.dev)
             self._check_finite(figures)
             samples = self.task.samples(self.model, self.dev)
         now = self.position

@@ -1,0 +1,292 @@
+"""Encoder and decoder: one network reads the source, another writes the output (rows E1–E6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elman.attention.base import Attention, Memory
+from elman.config import NetworkSettings
+from elman.layers.bridge import Bridge
+from elman.layers.rnn import RNN
+from elman.layers.walk import Walk
+from elman.models.embedding import Tokens
+from elman.models.encoder import Dropout, Encoder, make_network
+from elman.registry import ATTENTIONS, construct
+from elman.tensors.products import affine
+from elman.tensors.rows import pick, real_rows
+
+
+class Source(NamedTuple):
+    """All that a decoder may know of a batch of sources; rows on axis 0.
+
+    memory: what attention looks at. context (B, ·): what every step reads. state: where the decoder starts.
+    """
+
+    memory: Memory | None
+    context: Tensor | None
+    state: Any
+
+
+class Now(NamedTuple):
+    """A decoder between two steps; rows on axis 0.
+
+    state: of the recurrence. readout (N, ·): what the last step gave, if it is fed back.
+    weights (N, S): where attention looked last, if it wants to know.
+    examples (N,): the row of the source that each row belongs to.
+    """
+
+    state: Any
+    readout: Tensor | None
+    weights: Tensor | None
+    examples: Tensor
+
+
+class Seq2Seq(nn.Module):
+    """``h^enc = RNN*(x)``; ``h_0^dec`` from ``h_n^enc``; ``h_t^dec = g(y_{t-1}, h_{t-1}^dec, c)``; softmax.
+
+    c is nothing, the last state of the encoder at every step, or what attention finds: asked by the
+    previous state and entering the new one (``before``), or asked by the new state (``after``), in which
+    case the whole decoder runs at once in training.
+    """
+
+    def __init__(
+        self,
+        source: Tokens,
+        target: Tokens | None,
+        encoder: NetworkSettings,
+        decoder: NetworkSettings | None,
+        *,
+        start: str = "transform",
+        context: str = "start",
+        attention: str = "none",
+        attention_options: Mapping[str, Any] | None = None,
+        placement: Literal["before", "after"] = "before",
+        feeding: bool = False,
+        tied: bool = False,
+        locked: bool = True,
+    ) -> None:
+        """
+        Args:
+            target: None: the source's embedding serves both sides.
+            decoder: None: one network reads and writes (row E6).
+            feeding: the last readout is part of the next input.
+            tied: the output weights are the target's embedding.
+        """
+        super().__init__()
+        self.source, self._target = source, target
+        self.encoder = Encoder(source.output_size, encoder, causal=False)
+        self.before_placed, self.feeding, self.tied = placement == "before", feeding, tied
+        width, E = self.target.output_size, self.encoder.output_size
+        embedding = self.target.embedding
+        H = top_width(decoder or encoder)
+        R = embedding.output_size if tied else H  # of the readout
+        self.every_step = context == "every-step"
+        looks = attention != "none"
+        width += E * (self.every_step + (looks and self.before_placed)) + R * feeding
+        self._rnn = None if decoder is None else cast(RNN, make_network(width, decoder, causal=True))
+        self.bridge = Bridge(cast(RNN, self.encoder.network), self.rnn, policy=start)
+        H = self.rnn.output_size
+        self.attention: Attention | None = None
+        if looks:
+            kind = ATTENTIONS.find(attention)
+            self.attention = construct(kind, H, E, options=attention_options, named="attention_options")
+        self.combine = nn.Linear(H + E * looks, R) if looks or R != H else None
+        self.weight = None if tied else nn.Parameter(torch.randn(embedding.V, R) * R**-0.5 * 0.1)
+        self.bias = nn.Parameter(torch.zeros(embedding.V))
+        settings = decoder or encoder
+        self.drop_input = Dropout(settings.input_dropout or 0.0, locked)
+        self.dropout = settings.dropout or 0.0
+
+    @property
+    def target(self) -> Tokens:
+        return self._target or self.source
+
+    @property
+    def rnn(self) -> RNN:
+        """The decoder's network."""
+        return self._rnn or cast(RNN, self.encoder.network)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether all steps can be computed at once when the truth is fed."""
+        if self.feeding:
+            return False
+        return self.attention is None or not (self.before_placed or self.attention.sequential)
+
+    def read(self, ids: Tensor, lengths: Tensor) -> Source:
+        """Sources (B, S), read by the encoder."""
+        outputs, last, state = self.encoder(self.source(ids), lengths)
+        memory = None if self.attention is None else self.attention.remember(outputs, lengths)
+        return Source(memory, last if self.every_step else None, self.bridge(state))
+
+    def forward(self, source: Source, previous: Tensor, lengths: Tensor) -> Tensor:
+        """Readouts (N, ·) of all real positions, row by row, given the true tokens before each (B, T)."""
+        B, T = previous.shape
+        real = real_rows(lengths, T)
+        x = self.drop_input(self.target(previous))
+        if not self.parallel:
+            readouts = torch.stack(list(self._walk(source, B, T, x.unbind(1).__getitem__)), 1)
+            return self._dropped(pick(readouts.flatten(0, 1), real))
+        if source.context is not None:
+            x = torch.cat([x, source.context[:, None].expand(-1, T, -1)], -1)
+        outputs = self.rnn(x, lengths, source.state).outputs
+        rows = pick(outputs.flatten(0, 1), real)
+        if self.attention is None or source.memory is None:
+            return self._dropped(self._readout(rows, None))
+        context, _ = self.attention(outputs, source.memory)
+        return self._dropped(self._readout(rows, pick(context.flatten(0, 1), real)))
+
+    def mixed(self, source: Source, previous: Tensor, lengths: Tensor, truth: Tensor) -> Tensor:
+        """Logits (N, V) of all real positions where only some of the tokens before are true ones (row E3).
+
+        Where ``truth`` (B, T) is False, the decoder reads the argmax of its own last output, without
+        gradient. The first token is always as given.
+        """
+        B, T = previous.shape
+        like = self.target(previous[:, :1]).expand(-1, T, -1)
+        kept = self.drop_input(torch.ones_like(like))
+        logits: list[Tensor] = []
+
+        def feed(t: int) -> Tensor:
+            ids = previous[:, t]
+            if t:
+                ids = ids.where(truth[:, t], logits[-1].detach().argmax(-1))
+            vectors: Tensor = self.target(ids) * kept[:, t]
+            return vectors
+
+        for readout in self._walk(source, B, T, feed):
+            logits.append(self.logits(self._dropped(readout)))
+        return pick(torch.stack(logits, 1).flatten(0, 1), real_rows(lengths, T))
+
+    def logits(self, readouts: Tensor) -> Tensor:
+        """(N, V) for readouts (N, ·)."""
+        return affine(readouts, self.output_weight.t(), self.bias)
+
+    @property
+    def output_weight(self) -> Tensor:
+        weight = self.target.embedding.weight if self.tied else self.weight
+        assert weight is not None
+        return weight
+
+    def begin(self, source: Source) -> Now:
+        """Before the first step; a row of the source may later be continued by several rows."""
+        examples = torch.arange(rows_of(source.state), device=self.bias.device)
+        return Now(source.state, self._no_readout(len(examples)), None, examples)
+
+    def step(self, tokens: Tensor, now: Now, source: Source) -> tuple[Tensor, Now, Tensor | None]:
+        """Log-probabilities (N, V) of what follows the tokens (N,), the state then, and attention (N, S)."""
+        readout, now, weights = self._advance(self.target(tokens), now, source, self.rnn.step, grouped=True)
+        return self.logits(readout).log_softmax(-1), now, weights
+
+    def _walk(self, source: Source, B: int, T: int, feed: Callable[[int], Tensor]) -> Iterator[Tensor]:
+        """Readouts (B, ·) step by step; ``feed`` gives the vectors (B, ·) that a step reads."""
+        walk: Walk | None = None
+        now = Now(source.state, self._no_readout(B), None, torch.empty(0))
+        for t in range(T):
+            x = feed(t)
+            walk = walk or Walk(self.rnn, x.new_empty(B, self.rnn.input_size), steps=T)
+            readout, now, _ = self._advance(x, now, source, walk.step)
+            yield readout
+
+    def _advance(
+        self, x: Tensor, now: Now, source: Source, step: Callable[..., Any], *, grouped: bool = False
+    ) -> tuple[Tensor, Now, Tensor | None]:
+        """One step of the decoder: readout (N, ·), the state after it, and where attention looked."""
+        parts, context, weights = [x], None, None
+        if source.context is not None:
+            parts.append(source.context[now.examples] if grouped else source.context)
+        if self.attention is not None and self.before_placed:
+            context, weights = self._look(self._top(now.state), now, source, grouped)
+            parts.append(context)
+        if now.readout is not None:
+            parts.append(now.readout)
+        y, state = step(torch.cat(parts, -1) if len(parts) > 1 else x, now.state)
+        if self.attention is not None and not self.before_placed:
+            context, weights = self._look(y, now, source, grouped)
+        readout = self._readout(y, context)
+        kept = weights if self.attention is not None and self.attention.sequential else None
+        return readout, Now(state, readout if self.feeding else None, kept, now.examples), weights
+
+    def _look(self, query: Tensor, now: Now, source: Source, grouped: bool) -> tuple[Tensor, Tensor]:
+        """Context (N, ·) and weights (N, S) for queries (N, ·)."""
+        assert self.attention is not None
+        assert source.memory is not None
+        if not grouped:
+            context, weights = self.attention(query[:, None], source.memory, now.weights)
+            return context[:, 0], weights[:, 0]
+        return look_together(self.attention, query, source.memory, now.weights, now.examples)
+
+    def _readout(self, y: Tensor, context: Tensor | None) -> Tensor:
+        """``tanh(W [h; c] + b)`` with attention, otherwise the output itself, fitted to tied weights."""
+        if self.combine is None:
+            return y
+        if context is None:
+            plain: Tensor = self.combine(y)
+            return plain
+        return torch.tanh(self.combine(torch.cat([y, context], -1)))
+
+    def _dropped(self, readouts: Tensor) -> Tensor:
+        return F.dropout(readouts, self.dropout, self.training)
+
+    def _top(self, state: Any) -> Tensor:
+        """What the last layer would put out in this state."""
+        cell: Any = self.rnn.cells[-1][0]  # type: ignore[index]
+        output: Tensor = cell.O(state[-1])
+        return output
+
+    def _no_readout(self, B: int) -> Tensor | None:
+        R = self.output_weight.shape[1]
+        return self.bias.new_zeros(B, R) if self.feeding else None
+
+    def describe(self) -> list[str]:
+        """How the two networks hang together, with the shapes."""
+        lines = [f"start of the decoder, {line}" for line in self.bridge.describe()]
+        if self.attention is not None:
+            lines.append(f"attention: {self.attention.describe()}")
+        elif self.bridge.policy == "zero" and not self.every_step:
+            lines.append("nothing of the source reaches the decoder: set attention, context or start")
+        way = "all steps at once" if self.parallel else "step by step"
+        return [*lines, f"training of the decoder: {way}"]
+
+
+def look_together(
+    attention: Attention, query: Tensor, memory: Memory, previous: Tensor | None, examples: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Attention of rows (N, ·) of which several, side by side, may look at the same example's memory.
+
+    Rows of one example ask as so many queries of one memory, which is not copied for each of them.
+    """
+    if attention.sequential:  # every row has looked elsewhere before
+        own = Memory(*(part[examples] for part in memory))
+        context, weights = attention(query[:, None], own, previous)
+        return context[:, 0], weights[:, 0]
+    live, place, counts = torch.unique_consecutive(examples, return_inverse=True, return_counts=True)
+    if len(live) < len(memory.mask):
+        memory = Memory(*(part[live] for part in memory))
+    widest = int(counts.max())
+    if widest == 1:
+        context, weights = attention(query[:, None], memory)
+        return context[:, 0], weights[:, 0]
+    turn = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[place]
+    together = query.new_zeros(len(live), widest, query.shape[1])
+    together[place, turn] = query
+    context, weights = attention(together, memory)
+    return context[place, turn], weights[place, turn]
+
+
+def rows_of(state: Any) -> int:
+    """How many rows a nested state has."""
+    while not isinstance(state, Tensor):
+        state = state[0]
+    return len(state)
+
+
+def top_width(settings: NetworkSettings) -> int:
+    """The width of the last layer."""
+    hidden = settings.hidden
+    return hidden[-1] if isinstance(hidden, list) else hidden or 1
