@@ -1,11 +1,12 @@
 """The one door to a trained model."""
 
+import numpy as np
 import pytest
 import torch
 
 import elman
 from elman.errors import ArgumentError, ConfigError, EmptyError, RunError, RunExistsError
-from tiny_tasks import DATA, TEXTS, ready, save
+from tiny_tasks import DATA, TEXTS, descend, ready, save
 
 
 @pytest.fixture(params=sorted(DATA))
@@ -67,6 +68,120 @@ def test_what_a_task_cannot_do(saved):
         assert predictor.generate(prompts) == expected
 
 
+def test_a_trace_tells_every_step(saved):
+    one, run = saved
+    predictor = elman.load(run)
+    if one.task.name in ("tag", "classify"):
+        with pytest.raises(ArgumentError, match="writes nothing; no trace"):
+            predictor.predict(["a"], trace=2)
+        return
+    texts = [text for text in TEXTS[one.task.name] if text]
+    for found, plain in zip(
+        predictor.predict(texts, trace=2), predictor.predict(texts, details=True), strict=True
+    ):
+        assert {key: found[key] for key in plain if key != "trace"} == {
+            key: value for key, value in plain.items() if key != "trace"
+        }
+        assert [step["t"] for step in found["trace"]] == list(range(1, len(found["trace"]) + 1))
+        for step in found["trace"]:
+            assert len(step["top"]) == 2
+            assert step["probability"] <= step["top"][0]["probability"] + 1e-6
+    assert predictor.generate(texts, trace=2)[0]["trace"] == predictor.predict(texts, trace=2)[0]["trace"]
+
+
+def test_an_alignment_has_a_row_a_token_A5(tmp_path):
+    run = save(ready("seq2seq", tmp_path), tmp_path / "run")
+    predictor = elman.load(run)
+    text = "the Unknown dog runs"
+    [answer] = predictor.predict([text], trace=0)
+    found = predictor.alignment(answer)
+    assert found.source == text.split()
+    assert found.output == answer["output_tokens"]
+    assert found.title == text
+    assert found.weights.tolist() == np.array(answer["attention"], np.float32).tolist()
+    [plain] = predictor.predict([text], details=True)
+    with pytest.raises(ArgumentError, match="no attention; ask predict for it with trace=0"):
+        predictor.alignment(plain)
+
+
+@pytest.mark.parametrize("ending", [{"decoding.max_length": 1}, {"decoding.stop": ["läuft", "Hund", "die"]}])
+def test_an_alignment_fits_however_the_output_ended(tmp_path, ending):
+    one = ready("seq2seq", tmp_path)
+    descend(one, 30)
+    predictor = elman.load(save(one, tmp_path / "run"), settings=ending)
+    answers = predictor.predict(["the dog runs", "it runs", "the cat sees"], trace=0)
+    assert {answer["stopped"] for answer in answers} & {"length", "stop"}
+    for answer in answers:
+        assert predictor.alignment(answer).weights.shape == (
+            len(answer["output_tokens"]),
+            answer["source"].count(" ") + 1,
+        )
+
+
+@pytest.mark.parametrize("unit", ["character", "byte", "bpe"])
+def test_tokens_of_an_alignment_are_read_as_text(unit, tmp_path):
+    run = save(ready("seq2seq", tmp_path, {"text.unit": unit}), tmp_path / "run")
+    predictor = elman.load(run)
+    [answer] = predictor.predict(["the dog über"], trace=0)
+    found = predictor.alignment(answer)
+    assert len(found.source) == len(answer["source_tokens"])
+    if unit == "byte":
+        assert found.source == [*"the dog ", "<0xC3>", "<0xBC>", *"ber"]
+    else:
+        assert "".join(found.source).startswith("the dog ")
+        assert not any("Ġ" in token for token in found.source)
+
+
+def test_only_a_model_with_attention_has_an_alignment(saved, tmp_path):
+    one, run = saved
+    if one.task.name == "seq2seq":
+        elman.load(run).check_attention()
+        run = save(ready("seq2seq", tmp_path, {"model.attention": "none"}), tmp_path / "without")
+    with pytest.raises(ArgumentError, match=rf"is a {one.task.name} model without attention"):
+        elman.load(run).check_attention()
+
+
+def test_an_ensemble_decides_together(tmp_path):
+    """The mean of the probabilities: with one confident model, both write what it writes."""
+    one = ready("seq2seq", tmp_path)
+    untrained = save(one, tmp_path / "untrained")
+    descend(one, 200)
+    trained = save(one, tmp_path / "trained")
+    texts = ["the cat sees the dog", "it runs", ""]
+    expected = ["die Katze sieht den Hund", "es läuft", ""]
+    assert elman.load(trained).predict(texts) == expected
+    assert elman.load(untrained).predict(texts) != expected
+    both = elman.load(untrained, ensemble=[trained])
+    assert both.predict(texts) == expected
+    [alone], [together] = (
+        elman.load(trained, ensemble=others).predict(["it runs"], trace=0) for others in ([], [untrained])
+    )
+    assert together["trace"][0]["probability"] < alone["trace"][0]["probability"]
+    figures, _ = both.evaluate(str(one.path))
+    own, _ = elman.load(untrained).evaluate(str(one.path))
+    assert figures["exact_match"] > own["exact_match"]
+    assert figures["loss"] == own["loss"]
+
+
+def test_what_makes_no_ensemble(saved, tmp_path):
+    one, run = saved
+    other = tmp_path / "other"
+    other.mkdir()
+    name = "lm" if one.task.name != "lm" else "seq2seq"
+    stranger = save(ready(name, other), other / "run")
+    if one.task.name in ("tag", "classify"):
+        with pytest.raises(ArgumentError, match="which writes no sequences"):
+            elman.load(run, ensemble=[run])
+        return
+    with pytest.raises(ConfigError, match="take models of one task"):
+        elman.load(run, ensemble=[run, stranger])
+    larger = tmp_path / "larger"
+    larger.mkdir()
+    more = DATA[one.task.name] + ("I\tcaterpillars\n" if one.task.name != "lm" else "caterpillars\n")
+    with pytest.raises(ConfigError, match="train all on the same data"):
+        elman.load(run, ensemble=[save(ready(one.task.name, larger, data=more), larger / "run")])
+
+
 def test_settings_on_the_way(saved):
     one, run = saved
     predictor = elman.load(run, settings={"decoding.max_length": 1, "decoding.stop": []})
@@ -102,7 +217,7 @@ def test_a_damaged_vocabulary_is_a_damaged_run(saved, damage):
     elif damage == "a list":
         path.write_text("[]")
     else:
-        del tables["tokens"]
+        del tables["source" if "source" in tables else "tokens"]
         path.write_text(json.dumps(tables))
     with pytest.raises(RunError, match=r"vocabulary\.json") as caught:
         elman.load(run)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from elman.config import changed
 from elman.errors import ArgumentError, EmptyError
 from elman.tasks.base import Task
 from elman.text.readers import Repairs
+from elman.text.units import Unit
 from elman.training.run import load_weights, make_task, read_config
 from elman.training.sources import Reading
+
+if TYPE_CHECKING:
+    from elman.inspection.alignment import Alignment
 
 
 class Predictor:
@@ -26,15 +31,54 @@ class Predictor:
     def config(self) -> Any:
         return self.task.config
 
-    def predict(self, texts: Iterable[str], *, details: bool = False) -> list[Any]:
-        """One answer a text: a label, a list of tags, a text; with ``details``, a dictionary about it."""
+    def predict(self, texts: Iterable[str], *, details: bool = False, trace: int | None = None) -> list[Any]:
+        """One answer a text: a label, a list of tags, a text; with ``details``, a dictionary about it.
+
+        ``trace`` is for models that write: the dictionaries tell every step of it, with so many of the
+        most probable tokens, and where attention looked.
+        """
         if isinstance(texts, str):
             raise ArgumentError("texts is one string; give a list of them")
-        found = self.task.predict(self.model, list(texts))
-        return found if details else [one["prediction"] for one in found]
+        if trace is None:
+            found = self.task.predict(self.model, list(texts))
+            return found if details else [one["prediction"] for one in found]
+        if not hasattr(self.task, "generate"):
+            raise ArgumentError(f"{self.run} is a {self.task.name} model, which writes nothing; no trace")
+        traced = self.generate(list(texts), trace=trace)
+        return [{"prediction": one["text"], "line": one["text"], **one} for one in traced]
+
+    def check_attention(self) -> None:
+        """A model without attention has no alignment: that is an error."""
+        if getattr(self.config.model, "attention", "none") == "none":
+            raise ArgumentError(
+                f"{self.run} is a {self.task.name} model without attention, so it has no alignment to show; "
+                "train seq2seq with model.attention = 'additive'"
+            )
+
+    def alignment(self, answer: Mapping[str, Any]) -> Alignment:
+        """Which source tokens each output token looked at; ``answer`` is one of ``predict(…, trace=0)``.
+
+        An ensemble looks where its first model looks.
+        """
+        from elman.inspection.alignment import Alignment  # not above: no other use needs matplotlib
+
+        self.check_attention()
+        if "attention" not in answer:
+            raise ArgumentError("the answer has no attention; ask predict for it with trace=0")
+        source, output = answer["source_tokens"], answer["output_tokens"]
+        return Alignment(
+            readable(self.task.source.unit, source),  # type: ignore[attr-defined]
+            readable(self.task.unit, output),
+            np.array(answer["attention"], dtype=np.float32).reshape(len(output), len(source)),
+            title=answer["source"],
+        )
 
     def evaluate(self, path: str, target: str | None = None) -> tuple[dict[str, Any], Repairs]:
-        """Figures on a file laid out as the training data, or on ``builtin:NAME/test``; and repairs."""
+        """Figures on a file laid out as the training data, or on ``builtin:NAME/test``; and repairs.
+
+        With ``target``, the two are line-aligned files. Losses are those of the model alone, also in an
+        ensemble; what is written is the ensemble's.
+        """
         reading = Reading(self.task, path, target)
         examples = self.task.examples(reading)
         if not len(examples):
@@ -46,18 +90,23 @@ class Predictor:
         self._needs("score")
         return self.task.score(self.model, texts)  # type: ignore[attr-defined, no-any-return]
 
-    def generate(self, prompts: Sequence[str]) -> list[dict[str, Any]]:
-        """A continuation of each prompt, or the sequence of each class, as ``decoding.*`` says."""
+    def generate(self, prompts: Sequence[str], *, trace: int | None = None) -> list[dict[str, Any]]:
+        """What each prompt, class or source becomes, as ``decoding.*`` says; ``trace`` is that of predict."""
         self._needs("generate")
-        return self.task.generate(self.model, prompts, self.config.decoding)  # type: ignore[attr-defined, no-any-return]
+        return self.task.generate(self.model, prompts, self.config.decoding, trace)  # type: ignore[attr-defined, no-any-return]
 
     def _needs(self, method: str) -> None:
         if not hasattr(self.task, method):
             raise ArgumentError(f"{self.run} is a {self.task.name} model, which cannot {method}; use predict")
 
 
-def load(run: str | Path, *, settings: dict[str, Any] | None = None) -> Predictor:
+def load(
+    run: str | Path, *, settings: dict[str, Any] | None = None, ensemble: Sequence[str | Path] = ()
+) -> Predictor:
     """A trained model from its run folder; ``settings`` are as ``{"decoding.max_length": 50}``.
+
+    ``ensemble`` names other runs of the same task and vocabulary: all of them decide together what is
+    written, by the mean of their probabilities.
 
     >>> elman.load("runs/names").predict(["Nguyen", "Kowalski"])  # doctest: +SKIP
     ['Vietnamese', 'Polish']
@@ -67,4 +116,21 @@ def load(run: str | Path, *, settings: dict[str, Any] | None = None) -> Predicto
     task.load(run)
     if settings:
         task.config = changed(task.config, settings)
+    if ensemble:
+        if not hasattr(task, "join_partners"):
+            raise ArgumentError(
+                f"{run} is a {task.name} model, which writes no sequences; only such models make an ensemble"
+            )
+        task.join_partners([(one.task, one.model) for one in map(load, ensemble)])
     return Predictor(run, task, load_weights(run, task))
+
+
+def readable(unit: Unit, tokens: Iterable[str]) -> list[str]:
+    """Each token as the text that it stands for; pieces of a character stay as they are spelt.
+
+    >>> from elman.text.units import make_unit
+    >>> readable(make_unit("byte"), ["<0x41>", "<0xC3>"])
+    ['A', '<0xC3>']
+    """
+    texts = ((token, unit.join([token])) for token in tokens)
+    return [token if "\N{REPLACEMENT CHARACTER}" in text else text for token, text in texts]

@@ -1,29 +1,130 @@
-"""The demonstration: it runs, it says what it found, and the networks do learn."""
+"""``elman demo``: the whole way in a few updates; how well the dates are read is measured elsewhere."""
+
+import re
+import signal
+import subprocess
+import sys
 
 import pytest
-import torch
-from typer.testing import CliRunner
 
+from elman import load
 from elman.cli import demo
-from elman.cli.main import app
+from elman.corpora import dates
+from elman.corpora.dates import VISITOR, Dates
+from tiny import elman
+
+FEW = {
+    "text.unit": "character",
+    "model.hidden": 6,
+    "model.embedding": 4,
+    "training.max_steps": 2,
+    "training.validate_every": 1,
+    "training.batch_size": 8,
+    "training.threads": 1,
+}
 
 
-def test_it_prints_and_draws(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "UPDATES", 2)
-    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "pictures")])
-    assert result.exit_code == 0, result.output
-    for name in ("Elman", "GRU", "LSTM", "yours"):
-        assert f"\n  {name} " in result.output
-        assert f"    {name}: the gradient" in result.output
-    for picture in ("memory.png", "gradients.png"):
-        assert (tmp_path / "pictures" / picture).read_bytes().startswith(b"\x89PNG")
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setattr(Dates, "settings", FEW)
+    monkeypatch.setattr(dates, "SIZES", {"train": 40, "dev": 10, "test": 12})
+    dates._pairs.cache_clear()
+    yield
+    dates._pairs.cache_clear()
 
 
-@pytest.mark.parametrize("cell", ["lstm", demo.Yours], ids=["lstm", "yours"])
-def test_a_gated_cell_learns_to_remember(cell):
-    torch.manual_seed(1)
-    model = demo.Rememberer(cell)
-    sentences = demo.Sentences(torch.Generator().manual_seed(1))
-    losses = list(demo.train(model, sentences))
-    assert losses[-1] < 0.1 * losses[0]
-    assert demo.accuracy(model, demo.Sentences(torch.Generator().manual_seed(2)), 30) > 0.95
+@pytest.mark.usefixtures("tiny")
+def test_it_trains_measures_tries_and_draws(tmp_path):
+    folder = tmp_path / "my demo"
+    code, out, err = elman("demo", "--out", folder, "--seed", "3")
+    assert code == 0, err
+    assert "lstm 6 × 1, both directions → lstm 6 × 1, additive attention: " in out
+    assert "% of 12 dates it has never seen come out right." in out
+    assert len(out.splitlines()) + len(err.splitlines()) < 35
+    assert [line.split()[:5:2] for line in err.splitlines()] == [["epoch", "update", "exact_match"]] * 2
+    predictor = load(folder / "run")
+    assert predictor.config.training.seed == 3
+    lines = out.split("\n")
+    for source, target in VISITOR:
+        [line] = [line for line in lines if line.endswith(f"  {source}")]
+        [answer] = predictor.predict([source])
+        assert line.split()[0] == ("✓" if answer == target else "✗")
+        assert line[4:].removesuffix(source).rstrip() == answer
+    assert (folder / "alignment.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "alignment.html").read_text(encoding="utf-8").count("<figure>") == len(demo.DRAWN)
+    assert f"elman predict '{folder}/run' --attention" in out
+    answer = elman("predict", folder / "run", stdin=b"3 mai 2021\n1.2.2003\n")
+    assert (answer.code, answer.out.count("\n")) == (0, 2)
+    assert elman("evaluate", folder / "run", "builtin:dates/test").code == 0
+
+
+def test_what_is_drawn_is_among_what_a_visitor_tries():
+    assert set(demo.DRAWN) <= {source for source, _ in VISITOR}
+
+
+@pytest.mark.usefixtures("tiny")
+def test_only_a_demonstration_is_replaced(tmp_path):
+    assert elman("demo", "--out", tmp_path).code == 0
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "run" / "old").touch()
+    assert elman("demo", "--out", tmp_path).code == 0
+    assert not (tmp_path / "run" / "old").exists()
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    (tmp_path / "run" / demo.MARK).unlink()
+    code, out, err = elman("demo", "--out", tmp_path)
+    assert (code, out) == (2, "")
+    assert f"{tmp_path / 'run'} is no demonstration's" in err
+    assert (tmp_path / "run" / "config.toml").is_file()
+
+
+@pytest.mark.parametrize("name", ["run", "alignment.png", "alignment.html"])
+def test_what_somebody_else_made_is_never_touched(name, tmp_path):
+    (tmp_path / name).write_text("mine")
+    code, out, err = elman("demo", "--out", tmp_path)
+    assert (code, out) == (2, "")
+    assert f"{tmp_path / name} is no demonstration's; move it, or name another folder with --out" in err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+@pytest.mark.usefixtures("tiny")
+def test_without_babel_nothing_is_removed(tmp_path, monkeypatch):
+    assert elman("demo", "--out", tmp_path).code == 0
+    monkeypatch.setitem(sys.modules, "babel", None)  # an import of it fails
+    dates.languages.cache_clear()
+    code, out, err = elman("demo", "--out", tmp_path)
+    dates.languages.cache_clear()
+    assert (code, out) == (2, "")
+    assert "needs Babel; pip install elman[demo]" in err
+    assert (tmp_path / "run" / demo.MARK).is_file()
+
+
+def test_a_stopped_demonstration_says_how_to_go_on(tmp_path):
+    program = f"""
+from elman.corpora import dates
+dates.SIZES = {{"train": 400, "dev": 10, "test": 10}}
+dates.Dates.settings = {FEW | {"training.max_steps": 100_000, "training.validate_every": 20}}
+from elman.cli.main import run
+run()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "demo", "--out", tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("epoch ")  # it trains
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert re.search(r"stopped by SIGINT after update \d+; saved\. Continue with:\n", said)
+    assert said.endswith(f"  elman train --out {tmp_path}/run --resume\n")
+    assert load(tmp_path / "run").predict([""]) == [""]
+
+
+def test_an_unknown_demonstration():
+    code, out, err = elman("demo", "translation")
+    assert (code, out) == (2, "")
+    assert "dates" in err
+    assert "memory" in err

@@ -8,6 +8,8 @@ import tomllib
 import pytest
 
 from elman.config import describe, read_toml, validate
+from elman.corpora.dates import Dates
+from elman.errors import ArgumentError
 from elman.registry import CORPORA, TASKS
 from elman.training.run import settings_class
 from tiny import elman
@@ -37,7 +39,7 @@ def test_what_is_unset_can_be_uncommented(task):
 def test_init_of_an_unknown_task():
     code, out, err = elman("init", "tagg")
     assert (code, out) == (2, "")
-    assert "no task named 'tagg'; did you mean 'tag'? Known: class2seq, classify, lm, tag" in err
+    assert "no task named 'tagg'; did you mean 'tag'? Known: class2seq, classify, lm, seq2seq, tag" in err
 
 
 def test_corpora_for_people_and_machines():
@@ -51,6 +53,28 @@ def test_corpora_for_people_and_machines():
     assert (code, err) == (0, "")
     assert [one["name"] for one in found] == CORPORA.names()
     assert all(one["task"] in TASKS.names() and one["summary"] and len(one["samples"]) == 2 for one in found)
+
+
+def test_a_corpus_that_lacks_a_package_is_listed_without_samples(monkeypatch):
+    def lacking(self, split, random):
+        raise ArgumentError("corpus 'dates' needs Babel")
+
+    monkeypatch.setattr(Dates, "generate", lacking)
+    code, out, err = elman("corpora")
+    assert (code, err) == (0, "")
+    assert "\n    E101: corpus 'dates' needs Babel\n" in out
+    assert "builtin:worked_example" in out  # the list goes on
+    found = [json.loads(line) for line in elman("corpora", "--json").out.splitlines()]
+    assert [one["name"] for one in found if not one["samples"]] == ["dates"]
+
+
+def test_the_reference_has_the_sections_of_every_task():
+    page = elman("init", "--markdown").out
+    keys = [key for task in TASKS.names() for key, *_ in describe(settings_class(task)) if "." in key]
+    assert "evaluation.metrics" in keys
+    for key in keys:
+        assert f"\n| `{key}` |" in page, key
+        assert f"\n## {key.partition('.')[0]}\n\n" in page
 
 
 def test_help_is_light():

@@ -18,7 +18,13 @@ QUICK = {
     "training.threads": 1,
     "decoding.max_length": 5,
 }
-OWN = {"lm": {"text.min_count": 1}, "tag": {"model.characters": 2}, "classify": {}, "class2seq": {}}
+OWN = {
+    "lm": {"text.min_count": 1},
+    "tag": {"model.characters": 2},
+    "classify": {},
+    "class2seq": {},
+    "seq2seq": {},
+}
 
 
 def pairs(task, **more):
@@ -142,7 +148,86 @@ def test_columns_and_delimiter(tmp_path):
     assert json.loads(out)["config"]["data"]["columns"] == {"text": 1, "label": 2}
 
 
+SCAN = (
+    "IN: jump OUT: I_JUMP\nIN: walk twice OUT: I_WALK I_WALK\nIN: run left OUT: I_TURN_LEFT I_RUN\n"
+    "IN: jump twice OUT: I_JUMP I_JUMP\nIN: walk left OUT: I_TURN_LEFT I_WALK\n"
+)
+
+
+def test_separator_and_prefix_E8(tmp_path):
+    """Lines of two sides are learned, and the file is read again in the same way."""
+    data, run = write(tmp_path / "scan.txt", SCAN), tmp_path / "run"
+    layout = ("--separator", " OUT: ", "--prefix", "IN: ")
+    learned = {"model.hidden": 16, "training.max_steps": 120, "training.learning_rate": 0.02}
+    code, _, err = elman(
+        "train", "seq2seq", "--train", data, *layout, "--out", run, *pairs("seq2seq", **learned)
+    )
+    assert code == 0, err
+    assert read_toml(run / "config.toml")["data"]["separator"] == " OUT: "
+    assert elman("predict", run, stdin=b"jump twice\nrun left\n").out == "I_JUMP I_JUMP\nI_TURN_LEFT I_RUN\n"
+    figures = json.loads(elman("evaluate", run, data, "--json").out)
+    assert (figures["examples"], figures["exact_match"]) == (5, 1.0)
+    code, _, err = elman("evaluate", run, write(tmp_path / "other.txt", "IN: jump -> I_JUMP\n"))
+    assert code == 3
+    assert "other.txt:1:19: E405: no separator ' OUT: '" in err
+
+
+@pytest.mark.parametrize(
+    ("settings", "lines"),
+    [
+        (
+            {"model.attention": "bilinear", "model.layers": 2},
+            [
+                "start of the decoder, layer 0: transform of source layer 0, 2 × (h, c) → 1 × (h, c) of",
+                "start of the decoder, layer 1: transform of source layer 1, 2 × (h, c) → 1 × (h, c) of",
+                "attention: bilinear",
+            ],
+        ),
+        (
+            {"model.attention": "none", "model.start": "copy", "model.decoder.cell": "gru"},
+            ["start of the decoder, layer 0: copy of source layer 0, 2 × (h, c) → 1 × (h) of width 4"],
+        ),
+    ],
+    ids=["transform", "copy"],
+)
+def test_a_dry_run_tells_how_the_decoder_starts_E2(settings, lines, files):
+    words = ("train", "seq2seq", "--train", files["seq2seq"], "--dry-run", *pairs("seq2seq", **settings))
+    code, out, err = elman(*words)
+    assert (code, out) == (0, ""), err
+    for line in lines:
+        assert f"\n  {line}" in err
+    assert ("attention:" in err) == (settings["model.attention"] != "none")
+    assert "network: lstm 4" in err
+    assert ("→ gru 4" in err) == ("model.decoder.cell" in settings)
+
+
 WRONG = {
+    "separator and a second file": (
+        [
+            "train",
+            "seq2seq",
+            "--train",
+            "{lm}",
+            "--train-target",
+            "{tag}",
+            "--separator",
+            "x",
+            "--out",
+            "{run}",
+        ],
+        2,
+        "and a second file; leave out one of them",
+    ),
+    "prefix alone": (
+        ["train", "seq2seq", "--train", "{lm}", "--prefix", "x", "--out", "{run}"],
+        2,
+        "but there is no separator",
+    ),
+    "a baseline of two networks": (
+        ["train", "seq2seq", "--train", "{seq2seq}", "--baseline", "ngram", "--out", "{run}"],
+        2,
+        "no comparator without recurrence",
+    ),
     "no task": (["train", "--train", "{lm}", "--out", "{run}"], 2, "no task; name one"),
     "unknown task": (
         ["train", "translate", "--train", "{lm}", "--out", "{run}"],

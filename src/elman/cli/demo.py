@@ -1,138 +1,102 @@
-"""The demonstration: four networks learn to remember the first word of a sentence."""
+"""``elman demo``: an encoder–decoder with attention learns to read dates, and shows where it looks."""
 
 from __future__ import annotations
 
-import inspect
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn, sigmoid, tanh
-from torch.nn import functional as F
+from elman.cli.train import collect, networks, see_through
+from elman.cli.use import draw
+from elman.corpora.dates import VISITOR, languages
+from elman.errors import RunExistsError
+from elman.predictor import Predictor, load
+from elman.training.loop import Trainer, count_parameters
+from elman.training.progress import Progress
+from elman.training.run import Prepared, begin
+from elman.training.session import alone
 
-from elman.cells.base import Cell
-from elman.inspection.figures import curve_figure, gradient_figure
-from elman.inspection.gradients import measure_gradients
-from elman.layers.rnn import RNN
-
-WORDS = ("apple", "bread", "cloud", "drum", "eagle", "forest", "glass", "honey")
-QUESTION = len(WORDS)
-LONGEST = 40  # words between the first one and the question, in training
-DISTANCES = (0, 5, 10, 20, 40, 60)
-UPDATES = 400
-
-
-class Yours(Cell):
-    """An LSTM changed by one equation: it takes in what it forgets, and has no output gate."""
-
-    state = ("h", "c")
-    gates = ("f", "z")
-
-    def R(self, x: Any, h: Any, s: Any) -> Any:
-        f = sigmoid(x.f + h.f)
-        c = f * s.c + (1 - f) * tanh(x.z + h.z)
-        return self.State(h=tanh(c), c=c)
-
-
-@dataclass
-class Sentences:
-    """Words drawn at random, then a question mark: which word came first?"""
-
-    generator: torch.Generator
-
-    def draw(self, B: int, distance: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Word numbers (B, T), lengths (B,) and answers (B,); the distance is drawn too if None."""
-        drawn = torch.randint(0, LONGEST + 1, (B,), generator=self.generator)
-        between = drawn if distance is None else torch.full((B,), distance)
-        words = torch.randint(0, len(WORDS), (B, int(between.max()) + 2), generator=self.generator)
-        words[torch.arange(B), between + 1] = QUESTION
-        return words, between + 2, words[:, 0].clone()
-
-
-class Rememberer(nn.Module):
-    """Embedding, one recurrent layer read at its end, softmax over the words: an acceptor."""
-
-    def __init__(self, cell: str | type[Cell]) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(len(WORDS) + 1, 16)
-        self.rnn = RNN(cell, 16, 64)
-        self.output = nn.Linear(64, len(WORDS))
-
-    def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
-        logits: Tensor = self.output(self.rnn(self.embedding(words), lengths).last)
-        return logits
-
-
-def train(model: Rememberer, sentences: Sentences) -> Iterator[float]:
-    """Train by Adam and yield the loss after each update."""
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(UPDATES):
-        words, lengths, answers = sentences.draw(64)
-        loss = F.cross_entropy(model(words, lengths), answers)
-        optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        yield loss.item()
-
-
-@torch.no_grad()
-def accuracy(model: Rememberer, sentences: Sentences, distance: int) -> float:
-    words, lengths, answers = sentences.draw(512, distance)
-    return float((model(words, lengths).argmax(-1) == answers).float().mean())
+CORPUS = "builtin:dates"
+MARK = ".demonstration"  # in the folder of a run: the next demonstration may take its place
+PICTURES = ("alignment.png", "alignment.html")
+DRAWN = ("the 20th of July, 1969", "12 апреля 1961 г.", "٢٠ نوفمبر ٢٠٢٢")  # every machine has these scripts
+SHOWN = ("event", "update", "epoch", "exact_match", "improved", "time")  # of a validation
 
 
 def show(folder: Path, seed: int) -> None:
-    """Train, print what was learned, write the pictures."""
-    print("Remember the first word.\n")
-    print(
-        f"  Up to {LONGEST} words lie between the first word and the question. One of the four networks is a"
-    )
-    print("  cell written for this demonstration; its equations are all that was written:\n")
-    print(inspect.getsource(Yours.R))
-    cells: dict[str, str | type[Cell]] = {"Elman": "elman", "GRU": "gru", "LSTM": "lstm", "yours": Yours}
-    models: dict[str, Rememberer] = {}
-    curves: dict[str, list[float]] = {}
-    print(f"  right answers after {UPDATES} updates, by the number of words between (chance: 12.5 %)\n")
-    print(f"  {'':8}" + "".join(f"{d:>7}" for d in DISTANCES) + f"{'seconds':>10}")
-    for name, cell in cells.items():
-        torch.manual_seed(seed)
-        model = models[name] = Rememberer(cell)
-        sentences = Sentences(torch.Generator().manual_seed(seed))
-        start = time.perf_counter()
-        for _ in train(model, sentences):
-            pass
-        seconds = time.perf_counter() - start
-        unseen = Sentences(torch.Generator().manual_seed(seed + 1000))
-        curves[name] = [accuracy(model, unseen, distance) for distance in DISTANCES]
-        print(f"  {name:8}" + "".join(f"{a:>6.0%} " for a in curves[name]) + f"{seconds:>9.1f}", flush=True)
+    """Train, measure, try, draw, and say how to go on."""
+    languages()  # without Babel there is no corpus, which is said before anything is removed
+    make_room(folder)
+    run = folder / "run"
+    print("Dates as people write them, in 40 languages and 13 scripts, become YYYY-MM-DD.")
+    print("A network learns it now, in about two minutes on two cores.\n", flush=True)
+    begin(run, collect("seq2seq", None, {"train": CORPUS}, None, [f"training.seed={seed}"], None))
+    (run / MARK).touch()
+    see_through(run, [Calm()], announce)
+    predictor = load(run, settings={"evaluation.metrics": []})
+    figures, _ = predictor.evaluate(f"{CORPUS}/test")
+    print(f"\n{figures['exact_match']:.1%} of {figures['sources']:,} dates it has never seen come out right.")
+    print("Dates a visitor may try:\n")
+    for line in answers(predictor):
+        print(line)
+    aligned = [predictor.alignment(one) for one in predictor.predict(DRAWN, trace=0)]
+    for name in PICTURES:
+        draw(folder / name, aligned)
+    print(f"\n{advice(folder)}")
 
-    words, lengths, answers = Sentences(torch.Generator().manual_seed(seed + 2000)).draw(3, 11)
-    print("\n  What they answer:\n")
-    for b in range(len(words)):
-        print("   ", " ".join(WORDS[w] for w in words[b][:-1]), "?")
-        given = {n: WORDS[int(m(words, lengths)[b].argmax())] for n, m in models.items()}
-        print(
-            "     ", ", ".join(f"{n}: {w}{'' if w == WORDS[answers[b]] else ' ✗'}" for n, w in given.items())
-        )
 
-    print("\n  Why: how far back the gradient of the last output reaches, in the trained networks\n")
-    words, _, _ = Sentences(torch.Generator().manual_seed(seed + 3000)).draw(16, LONGEST)
-    reaches = {}
-    for name, model in models.items():
-        reaches[name] = measure_gradients(model.rnn, model.embedding(words).detach(), name=name)
-        print("   ", reaches[name].sentence())
-    folder.mkdir(parents=True, exist_ok=True)
-    pictures = {
-        "memory.png": curve_figure(
-            DISTANCES, curves, chance=1 / len(WORDS), title="Remembering the first word, by distance"
-        ),
-        "gradients.png": gradient_figure(reaches),
+def make_room(folder: Path) -> None:
+    """Remove the run of an earlier demonstration; anything else in the way stays, and is an error."""
+    run = folder / "run"
+    if (run / MARK).is_file() and not run.is_symlink():
+        with alone(run):
+            shutil.rmtree(run)
+        return
+    for path in (run, *(folder / name for name in PICTURES)):
+        if path.exists() or path.is_symlink():
+            raise RunExistsError(f"{path} is no demonstration's; move it, or name another folder with --out")
+
+
+class Calm:
+    """Progress with one figure a validation: how many dates are right."""
+
+    def __init__(self) -> None:
+        self.progress = Progress()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        whole = event["event"] != "validation"
+        self.progress(event if whole else {name: event[name] for name in SHOWN})
+
+    def close(self) -> None:
+        self.progress.close()
+
+
+def announce(prepared: Prepared, trainer: Trainer) -> None:
+    """What is about to be trained."""
+    task = prepared.task
+    print(f"{networks(task)}, {task.config.model.attention} attention:", end=" ")
+    print(f"{count_parameters(trainer.model):,} parameters, {len(prepared.train):,} dates", flush=True)
+
+
+def answers(predictor: Predictor) -> list[str]:
+    """A line a date; its writing comes last, for it may run from right to left."""
+    found = predictor.predict([source for source, _ in VISITOR])
+    width = max(map(len, found))
+    return [
+        f"  {'✓' if answer == target else '✗'} {answer:<{width}}  {source}"
+        for answer, (source, target) in zip(found, VISITOR, strict=True)
+    ]
+
+
+def advice(folder: Path) -> str:
+    """What to do with the trained run."""
+    run = shlex.quote(str(folder / "run"))
+    rows = {
+        "where it looked": " · ".join(str(folder / name) for name in PICTURES),
+        "try your own": f"elman predict {run}   (a line in, a line out, at once; Ctrl-D ends it)",
+        "as a filter": f"tail -f dates.txt | elman predict {run}",
+        "with a picture": f"echo '3 mai 2021' | elman predict {run} --attention mai.png",
+        "your own pairs": "elman train seq2seq --train pairs.tsv --out runs/mine   (a tab between two sides)",
     }
-    print("\n  Pictures:")
-    for name, figure in pictures.items():
-        figure.savefig(folder / name)
-        print(f"    {folder / name}")
+    return "\n".join(f"{name:<16} {text}" for name, text in rows.items())

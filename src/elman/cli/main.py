@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -20,11 +21,20 @@ app = typer.Typer(
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")]
 Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting, as model.hidden=200.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+Ensemble = Annotated[
+    list[Path],
+    typer.Option("--ensemble", metavar="RUN", help="A run that decides with the first; may be repeated."),
+]
+
+
+class Demonstration(StrEnum):
+    dates = "dates"
+    memory = "memory"
 
 
 @app.command()
 def train(
-    task: Annotated[str | None, typer.Argument(help="lm, tag, classify or class2seq.")] = None,
+    task: Annotated[str | None, typer.Argument(help="lm, tag, classify, seq2seq or class2seq.")] = None,
     train: Annotated[str | None, typer.Option(help="Training file, or builtin:NAME (elman corpora).")] = None,
     train_target: Annotated[str | None, typer.Option(help="Second, line-aligned training file.")] = None,
     dev: Annotated[str | None, typer.Option(help="Validation file; a part is held out without.")] = None,
@@ -33,6 +43,10 @@ def train(
     config: Annotated[Path | None, typer.Option(help="Settings as TOML (elman init TASK).")] = None,
     columns: Annotated[str | None, typer.Option(help="Which column is what: text=1,label=0.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="tab, comma, space or one character.")] = None,
+    separator: Annotated[
+        str | None, typer.Option(help="What stands between the two sides of a line: ' <SEPARATOR> '.")
+    ] = None,
+    prefix: Annotated[str | None, typer.Option(help="What every line begins with, as 'IN: '.")] = None,
     setting: Set = [],  # noqa: B006
     baseline: Annotated[
         str | None, typer.Option(help="A comparator instead of the network: ngram, window or bag.")
@@ -56,6 +70,8 @@ def train(
         "dev": dev,
         "dev_target": dev_target,
         "delimiter": delimiter,
+        "separator": separator,
+        "prefix": prefix,
     }
     given = task or config or train
     if resume and not given and setting:
@@ -76,12 +92,20 @@ def predict(
     run: Run,
     file: Annotated[str, typer.Argument(help="One text a line; - is stdin.")] = "-",
     setting: Set = [],  # noqa: B006
+    attention: Annotated[
+        Path | None,
+        typer.Option(help="Write where attention looked: a .png, .svg, .pdf, .html or .json file (seq2seq)."),
+    ] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="With --json: every step of the search, and what else was likely.")
+    ] = False,
+    ensemble: Ensemble = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
     """One line in, one line out: labels, tags, sequences, continuations."""
     from elman.cli.use import predict as work
 
-    work(run, file, setting, as_json=as_json)
+    work(run, file, setting, as_json=as_json, trace=trace, attention=attention, ensemble=ensemble)
 
 
 @app.command()
@@ -90,27 +114,48 @@ def evaluate(
     file: Annotated[str, typer.Argument(help="A file laid out as the training data, or builtin:NAME/test.")],
     target: Annotated[str | None, typer.Option(help="Second, line-aligned file.")] = None,
     setting: Set = [],  # noqa: B006
+    ensemble: Ensemble = [],  # noqa: B006
+    against: Annotated[
+        list[Path],
+        typer.Option(metavar="RUN", help="Another run beside it, by the length of the source; repeatable."),
+    ] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="With --against: a picture (.png, .svg or .pdf).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Figures on a file: loss, perplexity, accuracy, F1, whatever the task has."""
+    """Figures on a file: loss, perplexity, accuracy, F1, BLEU, whatever the task has.
+
+    Of an ensemble, losses are those of RUN alone; what is written is the ensemble's.
+    """
+    if against:
+        if ensemble:
+            raise typer.BadParameter("runs beside each other decide alone; leave out --ensemble")
+        from elman.cli.lengths import compare
+
+        compare([run, *against], file, target, setting, as_json=as_json, out=out)
+        return
+    if out is not None:
+        raise typer.BadParameter("--out belongs to --against")
     from elman.cli.use import evaluate as work
 
-    work(run, file, target, setting, as_json=as_json)
+    work(run, file, target, setting, as_json=as_json, ensemble=ensemble)
 
 
 @app.command()
 def generate(
     run: Run,
-    prompt: Annotated[list[str], typer.Option(help="A beginning, or a class; may be repeated.")] = [],  # noqa: B006
+    prompt: Annotated[
+        list[str], typer.Option(help="A beginning, a class or a source; may be repeated.")
+    ] = [],  # noqa: B006
     number: Annotated[int, typer.Option("--number", "-n", min=1, help="Sequences for each prompt.")] = 1,
     setting: Set = [],  # noqa: B006
-    trace: Annotated[bool, typer.Option(help="Show the unrolling step by step (class2seq).")] = False,
+    trace: Annotated[bool, typer.Option(help="Show the unrolling step by step.")] = False,
+    ensemble: Ensemble = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
-    """Let a language model or a class-to-sequence model write."""
+    """Let a model write: continuations, sequences of a class, outputs of a source."""
     from elman.cli.use import generate as work
 
-    work(run, prompt, number, setting, as_json=as_json, trace=trace)
+    work(run, prompt, number, setting, as_json=as_json, trace=trace, ensemble=ensemble)
 
 
 @app.command()
@@ -147,7 +192,7 @@ def score(
 
 @app.command()
 def init(
-    task: Annotated[str | None, typer.Argument(help="lm, tag, classify or class2seq.")] = None,
+    task: Annotated[str | None, typer.Argument(help="lm, tag, classify, seq2seq or class2seq.")] = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="The settings of all tasks as a page instead.")
     ] = False,
@@ -173,12 +218,17 @@ def corpora(as_json: Json = False) -> None:
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("elman-demo"),
-    seed: Annotated[int, typer.Option(help="Seed of data, weights and order.")] = 1,
+    what: Annotated[
+        Demonstration, typer.Argument(help="Read dates with attention, or remember a word.")
+    ] = Demonstration.dates,
+    out: Annotated[Path, typer.Option(help="Folder for what it writes.")] = Path("elman-demo"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and order.")] = 1,
 ) -> None:
-    """Train small networks on a built-in memory task and show how far back each one can learn."""
-    from elman.cli.demo import show
-
+    """Train a network that reads dates in 40 languages; or four that try to remember a word."""
+    if what is Demonstration.dates:
+        from elman.cli.demo import show
+    else:
+        from elman.cli.demo_memory import show
     show(out, seed)
 
 

@@ -73,10 +73,12 @@ def known_items(predictor: Predictor, items: list[ProbeItem], name: str) -> list
 
 
 def labels_of(predictors: list[Predictor]) -> list[str]:
+    return told_apart([kind_of(predictor) for predictor in predictors], [one.run for one in predictors])
+
+
+def told_apart(kinds: list[str], runs: list[Path]) -> list[str]:
     """The kinds of network where they differ, otherwise the names of the folders, or the whole paths."""
-    kinds = [kind_of(predictor) for predictor in predictors]
-    folders = [predictor.run.name for predictor in predictors]
-    paths = [str(predictor.run) for predictor in predictors]
+    folders, paths = [run.name for run in runs], list(map(str, runs))
     return next(labels for labels in (kinds, folders, paths) if len({*labels}) == len(labels))
 
 

@@ -6,6 +6,7 @@ import itertools
 
 from elman.cli.talk import put, put_json
 from elman.config import Config, Section, describe, to_toml, validate
+from elman.errors import ArgumentError
 from elman.registry import CORPORA, TASKS
 from elman.training.run import settings_class
 
@@ -48,15 +49,18 @@ def markdown() -> None:
 
 def reference() -> str:
     """All settings of all tasks as a page; a row that is not the same for all says whose it is."""
-    config = Config(task="")
-    sections = [name for name in Config.model_fields if isinstance(getattr(config, name), Section)]
+    sections: dict[str, str] = {}
     rows: dict[tuple[str, str, str, str], list[str]] = {}
+    for config in (Config(task=""), *(settings_class(task)(task=task) for task in TASKS.names())):
+        for name, value in config:
+            if isinstance(value, Section):
+                sections.setdefault(name, (type(value).__doc__ or "").strip())
     for task in TASKS.names():
         for row in describe(settings_class(task)):
             rows.setdefault(row, []).append(task)
     lines = [REFERENCE]
-    for section in sections:
-        lines += [f"## {section}", "", f"{(type(getattr(config, section)).__doc__ or '').strip()}", ""]
+    for section, summary in sections.items():
+        lines += [f"## {section}", "", summary, ""]
         lines += ["| key | value | default | what | only |", "|---|---|---|---|---|"]
         keys = dict.fromkeys(key for key, *_ in rows if key.startswith(f"{section}."))
         lines += [_row(row, tasks) for key in keys for row, tasks in rows.items() if row[0] == key]
@@ -78,16 +82,22 @@ def _row(row: tuple[str, str, str, str], tasks: list[str]) -> str:
 
 
 def corpora(*, as_json: bool) -> None:
-    """The built-in corpora, each with a sample."""
+    """The built-in corpora, each with a sample; or with what it lacks on this machine."""
     for name in CORPORA.names():
         corpus = CORPORA.find(name)()
-        samples = list(itertools.islice(corpus.examples("train"), 2))
+        samples, missing = [], ""
+        try:
+            samples = list(itertools.islice(corpus.examples("train"), 2))
+        except ArgumentError as error:
+            missing = str(error)
         if as_json:
             put_json({"name": name, "task": corpus.task, "summary": corpus.summary, "samples": samples})
             continue
         put(f"builtin:{name}  ({corpus.task})\n  {corpus.summary}")
         for sample in samples:
             put(f"    {'  ⇥  '.join(shown(value) for value in sample.values())}")
+        if missing:
+            put(f"    {missing}")
         put("")
 
 

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from elman.cli.talk import put_json, say
-from elman.config import Config, ModelSettings, changed, merge, parse_settings, put, read_toml, validate
+from elman.config import (
+    Config,
+    ModelSettings,
+    NetworkSettings,
+    changed,
+    merge,
+    parse_settings,
+    put,
+    read_toml,
+    validate,
+)
 from elman.errors import ConfigError, ElmanError
+from elman.tasks.base import Task, lookup
 from elman.text.readers import parse_columns
 from elman.training.card import write_card
 from elman.training.loop import Trainer, count_parameters
@@ -29,6 +41,15 @@ from elman.training.run import (
 from elman.training.session import Interrupted
 from elman.training.sources import corpus_settings, exists
 
+OPTIONS = ("cell_options", "attention_options", "columns")  # tables that are one setting
+USERS_CLASSES = (
+    "model.cell",
+    "model.encoder.cell",
+    "model.decoder.cell",
+    "model.attention",
+    "decoding.strategy",
+)
+
 
 def collect(
     task: str | None,
@@ -42,7 +63,7 @@ def collect(
     tables = read_toml(config) if config else {}
     name = task or tables.get("task")
     if name is None:
-        raise ConfigError("no task; name one: elman train lm|tag|classify|class2seq")
+        raise ConfigError("no task; name one: elman train lm|tag|classify|seq2seq|class2seq")
     if task and tables.get("task", task) != task:
         raise ConfigError(f"{config} is for the task {tables['task']!r}, the command line says {task!r}")
     given: dict[str, Any] = {
@@ -52,6 +73,8 @@ def collect(
     if columns is not None:
         given["data"]["columns"] = parse_columns(columns)
     if baseline is not None:
+        if name == "seq2seq":
+            raise ConfigError("seq2seq has no comparator without recurrence; leave out --baseline")
         put(given, "model.encoder", baseline)
     kind = settings_class(str(name))
     train = given["data"].get("train") or tables.get("data", {}).get("train")
@@ -60,10 +83,19 @@ def collect(
         put(suited, key, value)
     settings = validate(kind, merge(suited, tables, given, parse_settings(pairs)), config)
     exists(settings)
-    file, colon, cell = (settings.model.cell or "").rpartition(":")
-    if colon and file.endswith(".py"):  # a run must find its cell from any folder
-        settings = changed(settings, {"model.cell": f"{Path(file).resolve()}:{cell}"})
-    return settings
+    return changed(settings, dict(users_files(settings)))
+
+
+def users_files(config: Config) -> Iterator[tuple[str, str]]:
+    """Settings that name a class in a user's file, by its whole path: a run finds it from any folder."""
+    for key in USERS_CLASSES:
+        try:
+            name = lookup(config, key)
+        except AttributeError:  # this task has no such setting
+            continue
+        file, colon, part = (name or "").rpartition(":")
+        if colon and file.endswith(".py"):
+            yield key, f"{Path(file).resolve()}:{part}"
 
 
 def train(
@@ -76,19 +108,34 @@ def train(
         raise ConfigError(f"{run} holds nothing to resume; start it with a task and --train")
     else:
         begin(run, config)
-    fresh = not (run / "data.json").is_file()
     observers: list[Any] = [Progress(quiet=quiet)]
     if tensorboard:
         from elman.training.tensorboard import TensorBoard
 
         observers.append(TensorBoard(run / "tensorboard"))
+    last = see_through(run, observers, announce)
+    say(f"best {last['metric']} {last['best']:.4f} at update {last['best_update']} ({last['reason']})")
+    say(f"curves and samples: {run / 'report.html'}")
+    say(f"use it: elman predict {run} · elman evaluate {run} FILE")
+    if as_json:
+        put_json(last)
+
+
+def see_through(
+    run: Path, observers: list[Any], announce: Callable[[Prepared, Trainer], None]
+) -> dict[str, Any]:
+    """Train a run that has begun to its end, and write its report and card; the last figures.
+
+    A signal ends the program, and says how to go on. A start that fails leaves the folder free.
+    """
+    fresh = not (run / "data.json").is_file()
     try:
-        last = train_run(run, observers, say, announce)
+        return train_run(run, observers, say, announce)
     except Interrupted as stop:
         say(f"{stop}. Continue with:\n  elman train --out {shlex.quote(str(run))} --resume")
         raise SystemExit(stop.exit_code) from None
     except ElmanError:
-        if fresh and not (run / "data.json").is_file():  # nothing was prepared: the folder is free again
+        if fresh and not (run / "data.json").is_file():  # nothing was prepared
             shutil.rmtree(run)
         raise
     finally:
@@ -97,33 +144,31 @@ def train(
         with suppress(OSError, ElmanError):  # what stopped the training is to be said, not this
             write_report(run)
             write_card(run)
-    say(f"best {last['metric']} {last['best']:.4f} at update {last['best_update']} ({last['reason']})")
-    say(f"curves and samples: {run / 'report.html'}")
-    say(f"use it: elman predict {run} · elman evaluate {run} FILE")
-    if as_json:
-        put_json(last)
 
 
 def check_same(config: Config | None, kept: Config) -> None:
     """A continued run keeps its settings: what is said again must be the same."""
     tables = {} if config is None else config.model_dump(exclude_unset=True)
     other = kept.model_dump()
-    wrong = [
-        f"{section}.{key} is {value!r}, the run has {other[section][key]!r}"
-        for section, table in tables.items()
-        if isinstance(table, dict)
-        for key, value in table.items()
-        if value != other.get(section, {}).get(key)
-    ]
+    wrong = list(differences(tables, other))
     if tables and tables["task"] != kept.task:
         wrong = [f"task is {tables['task']!r}, the run has {kept.task!r}"]
     if wrong:
         raise ConfigError("a continued run keeps its settings\n  " + "\n  ".join(wrong))
 
 
+def differences(said: Mapping[str, Any], kept: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """What is said otherwise than it was kept."""
+    for key, value in said.items():
+        if isinstance(value, dict) and isinstance(kept.get(key), dict) and key not in OPTIONS:
+            yield from differences(value, kept[key], f"{prefix}{key}.")
+        elif value != kept.get(key):
+            yield f"{prefix}{key} is {value!r}, the run has {kept.get(key)!r}"
+
+
 def announce(prepared: Prepared, trainer: Trainer) -> None:
     """What is about to be trained, in a few lines."""
-    task, model = prepared.task, prepared.task.config.model
+    task = prepared.task
     for name, part in (("train", prepared.train), ("dev", prepared.dev)):
         about = prepared.data[name]
         same = part is prepared.train and name == "dev"
@@ -133,7 +178,9 @@ def announce(prepared: Prepared, trainer: Trainer) -> None:
             say(f"  repaired: {repair}: {count:,}")
     for note in task.notes:
         say(note)
-    say(f"network: {network(model)}, {count_parameters(trainer.model):,} parameters")
+    say(f"network: {networks(task)}, {count_parameters(trainer.model):,} parameters")
+    for line in task.describe(trainer.model):
+        say(f"  {line}")
     settings = trainer.settings
     if trainer.counted:
         say("training: none, the model is counted")
@@ -144,12 +191,15 @@ def announce(prepared: Prepared, trainer: Trainer) -> None:
     )
 
 
-def network(model: ModelSettings) -> str:
-    """The encoder in a few words."""
-    if model.encoder == "ngram":
-        return "ngram, counted"
-    if model.encoder != "rnn":
-        return f"{model.encoder} {model.hidden}"
+def networks(task: Task[Any]) -> str:
+    """The networks of a task in the order in which they work."""
+    return " → ".join(network(settings) for settings in task.networks())
+
+
+def network(model: NetworkSettings) -> str:
+    """The network in a few words, with its widths."""
+    if isinstance(model, ModelSettings) and model.encoder != "rnn":
+        return "ngram, counted" if model.encoder == "ngram" else f"{model.encoder} {model.hidden}"
     widths = " + ".join(map(str, model.hidden)) if isinstance(model.hidden, list) else model.hidden
     deep = f" × {model.layers}" if not isinstance(model.hidden, list) else ""
     return f"{model.cell} {widths}{deep}{', both directions' if model.bidirectional else ''}"

@@ -20,6 +20,7 @@ TASKS = {
     "lm": "Language model",
     "tag": "Tagger",
     "classify": "Classifier",
+    "seq2seq": "Sequence to sequence",
     "class2seq": "Class to sequence",
 }
 ACRONYMS = {"lstm", "gru", "mgu", "sru", "rnn"}
@@ -133,11 +134,12 @@ def network_name(model: Mapping[str, Any]) -> str:
     """
     encoder = model.get("encoder", "rnn")
     if isinstance(encoder, Mapping):  # an encoder and a decoder, each with what differs from the whole
-        sides = [
-            network_name({**model, "encoder": "rnn", **model.get(side, {})})
-            for side in ("encoder", "decoder")
-        ]
-        return " → ".join(sides)
+        reads, writes = (
+            network_name({**model, "encoder": "rnn", "bidirectional": both, **model.get(side, {})})
+            for side, both in (("encoder", model.get("bidirectional")), ("decoder", False))
+        )
+        score = model.get("attention") or "none"
+        return f"{reads} → {writes}" + (f", {score} attention" if score != "none" else "")
     if encoder != "rnn":
         return {"bag": "bag of words", "window": f"window of {model.get('window')}"}.get(
             encoder, str(encoder)

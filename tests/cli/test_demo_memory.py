@@ -1,0 +1,29 @@
+"""``elman demo memory``: it runs, it says what it found, and the networks do learn."""
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from elman.cli import demo_memory as demo
+from elman.cli.main import app
+
+
+def test_it_prints_and_draws(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "UPDATES", 2)
+    result = CliRunner().invoke(app, ["demo", "memory", "--out", str(tmp_path / "pictures")])
+    assert result.exit_code == 0, result.output
+    for name in ("Elman", "GRU", "LSTM", "yours"):
+        assert f"\n  {name} " in result.output
+        assert f"    {name}: the gradient" in result.output
+    for picture in ("memory.png", "gradients.png"):
+        assert (tmp_path / "pictures" / picture).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("cell", ["lstm", demo.Yours], ids=["lstm", "yours"])
+def test_a_gated_cell_learns_to_remember(cell):
+    torch.manual_seed(1)
+    model = demo.Rememberer(cell)
+    sentences = demo.Sentences(torch.Generator().manual_seed(1))
+    losses = list(demo.train(model, sentences))
+    assert losses[-1] < 0.1 * losses[0]
+    assert demo.accuracy(model, demo.Sentences(torch.Generator().manual_seed(2)), 30) > 0.95
