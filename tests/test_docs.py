@@ -67,10 +67,23 @@ def commands(page: Path) -> list[list[str]]:
     found = []
     for kind, block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
         for line in block.split("\n") if kind in ("", "console", "sh") else ():
-            for part in re.split(r"[|<>]|&&", line.removeprefix("$ ")) if "elman " in line else ():
-                if re.match(r"elman [a-z]", part.strip()) and (kind != "console" or line.startswith("$ ")):
-                    found.append(shlex.split(part, comments=True)[1:])
+            if "elman " in line and (kind != "console" or line.startswith("$ ")):
+                parts = simple_commands(line.removeprefix("$ "))
+                found += [rest for name, *rest in parts if name == "elman" and rest]
     return found
+
+
+def simple_commands(line: str) -> list[list[str]]:
+    """The commands of a line of shell, apart by pipes, redirections and &&."""
+    words = shlex.shlex(line, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word and set(word) <= set("|<>&;()"):
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return [part for part in parts if part]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)

@@ -20,7 +20,12 @@ from elman.training.session import alone
 CORPUS = "builtin:dates"
 MARK = ".demonstration"  # in the folder of a run: the next demonstration may take its place
 PICTURES = ("alignment.png", "alignment.html")
-DRAWN = ("the 20th of July, 1969", "12 апреля 1961 г.", "٢٠ نوفمبر ٢٠٢٢")  # every machine has these scripts
+DRAWN = (  # every machine has these scripts
+    "the 20th of July, 1969",
+    "12 апреля 1961 г.",
+    "٢٠ نوفمبر ٢٠٢٢",
+    "Donnerstag, 9. November 1989",
+)
 SHOWN = ("event", "update", "epoch", "exact_match", "improved", "time")  # of a validation
 
 

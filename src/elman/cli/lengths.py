@@ -12,7 +12,6 @@ from elman.errors import ArgumentError
 from elman.inspection.figures import curve_figure
 from elman.training.summary import network_name
 
-
 PICTURES = (".png", ".svg", ".pdf")
 
 

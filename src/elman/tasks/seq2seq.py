@@ -126,7 +126,7 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
-            "training.epochs": max(2, min(40, round(600_000 / N))),
+            "training.epochs": max(2, min(40, round((300_000 if large else 600_000) / N))),
             "decoding.max_length": max(50, 2 * self.statistics.longest),
             "decoding.copy_unknown": attention != "none" and self.target.unit.name == "word",
         }
