@@ -30,6 +30,8 @@ from elman.text.units import unit_from_json
 from elman.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
 SIDES: tuple[Literal["source"], Literal["target"]] = ("source", "target")
+SMALL = 5_000  # pairs, below which they are seen more often:
+UPDATES = 4_000  # for about so many updates
 TOGETHER = 128  # texts that are decoded at once
 DECODED = 16_000  # and positions of these, at most
 POSITIONS = 8_000  # positions of a batch in evaluation
@@ -122,11 +124,11 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
             "model.attention": attention,
             "model.start": "transform" if two else "copy",
             "model.tied": large and self.config.model.embedding != 0,
-            "training.batch_size": 64 if self.config.training.batch_tokens is None else None,
+            "training.batch_size": None if self.config.training.batch_tokens else usual_batch(N),
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
-            "training.epochs": max(2, min(40, round((300_000 if large else 600_000) / N))),
+            "training.epochs": usual_epochs(N, large=large),
             "decoding.max_length": max(50, 2 * self.statistics.longest),
             "decoding.copy_unknown": attention != "none" and self.target.unit.name == "word",
         }
@@ -448,6 +450,22 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
             "exposure_gap": (own_loss - loss) / tokens,
             "tokens": tokens,
         }
+
+
+def usual_batch(N: int) -> int:
+    """Pairs of a batch: small files have small ones, so that there are enough updates."""
+    return min(64, max(8, N // 64))
+
+
+def usual_epochs(N: int, *, large: bool) -> int:
+    """So many that the network sees enough: few of a large file, hundreds of a small one.
+
+    >>> [usual_epochs(N, large=False) for N in (100, 1_000, 10_000, 100_000)]
+    [320, 60, 40, 6]
+    """
+    if N < SMALL:
+        return min(400, max(40, UPDATES * usual_batch(N) // N))
+    return max(2, min(40, round((300_000 if large else 600_000) / N)))
 
 
 def pair_lengths(examples: Examples) -> NDArray[np.int64]:
