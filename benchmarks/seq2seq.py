@@ -11,7 +11,6 @@ import argparse
 import gc
 import json
 import os
-import resource
 import sys
 import tempfile
 import time
@@ -213,9 +212,11 @@ def peak_memory(config: Any, tables: Any, weights: Any, sources: list[str], beam
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has had."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    """The most memory that this process has had; what it inherits from its parent's peak does not count."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    raise SystemExit("the peak of memory is read from /proc; measure on Linux")
 
 
 # ---- the report ----------------------------------------------------------------------------------

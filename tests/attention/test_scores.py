@@ -422,3 +422,18 @@ def test_a_score_has_to_be_written():
     attention = Attention(3, 5)
     with pytest.raises(NotImplementedError, match=r"Attention has to define score\(\)"):
         attention(random(1, 1, 3), attention.remember(random(1, 2, 5), torch.tensor([2])))
+
+
+def test_many_long_queries_are_scored_in_parts_A3(monkeypatch):
+    """The same scores and gradients, without all of (B, T, S, ·) in memory."""
+    torch.manual_seed(0)
+    score = Additive(6, 5, width=7)
+    query, states = torch.randn(2, 9, 6, requires_grad=True), torch.randn(2, 4, 5, requires_grad=True)
+    inputs = [query, states, *score.parameters()]
+    found = []
+    for limit in (1 << 26, 2 * 4 * 7 * 2):  # all, and two steps at a time
+        monkeypatch.setattr("elman.attention.additive.LARGE", limit)
+        scores = score.score(query, score.keys(states), None)
+        found.append([scores, *torch.autograd.grad(scores.square().sum(), inputs)])
+    for whole, parts in zip(*found, strict=True):
+        torch.testing.assert_close(whole, parts)

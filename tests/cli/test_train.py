@@ -317,6 +317,8 @@ def test_a_failed_start_leaves_the_folder_free(tmp_path):
     assert elman(*command, *settings).code == 3
     assert not run.exists()
     path.write_text("good\tpos\nbad\tneg\n", encoding="utf-8")
+    answer = elman(*command, *settings, "--set", "model.cell=lsmt")  # found when the network is built
+    assert (answer.code, run.exists()) == (2, False), answer.err
     assert elman(*command, *settings).code == 0
     assert (run / "report.html").is_file()
 

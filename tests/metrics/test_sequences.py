@@ -15,6 +15,7 @@ from elman.metrics.sequences import (
     LengthBucket,
     SequenceScores,
     edit_distance,
+    quickly_edited,
     translation_scores,
 )
 
@@ -285,3 +286,12 @@ def test_sacrebleu_is_imported_only_when_it_is_needed():
     code = "import sys, elman.metrics.sequences; print({'sacrebleu', 'torch'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert run.stdout == "set()\n"
+
+
+def test_long_texts_of_few_words_are_not_edited_quickly():
+    few, many = " ".join(["run", "jump"] * 20), " ".join(map(str, range(40)))
+    assert quickly_edited([["a b c"], ["run jump"]])
+    assert not quickly_edited([[few]])
+    spread = [[many], [" ".join(map(str, range(100, 200)))], [" ".join(map(str, range(400, 480)))]]
+    assert quickly_edited(spread)
+    assert not quickly_edited([[" ".join(map(str, range(500)))]])

@@ -222,3 +222,41 @@ def test_members_of_an_ensemble_have_one_vocabulary(tmp_path):
     wrong = ready("class2seq", tmp_path)
     with pytest.raises(ConfigError, match="model 3 of the ensemble is a Class2Seq, the first a Lm"):
         one.task.join_partners([(one.task, one.model), (wrong.task, wrong.model)])
+
+
+@pytest.mark.parametrize("task", [*TASKS, "seq2seq"])
+@pytest.mark.parametrize(
+    ("decoding", "error", "message"),
+    [
+        ({"strategy": "beem"}, UnknownNameError, "did you mean 'beam'"),
+        ({"stop": ["zzz"]}, ConfigError, "decoding.stop has 'zzz'"),
+        ({"banned": ["zzz"]}, ConfigError, "decoding.banned has 'zzz'"),
+        ({"min_length": 900, "max_length": 20}, ConfigError, "decoding.min_length is 900"),
+        ({"beam": 2, "n_best": 3}, ArgumentError, "n_best is 3"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_found_before_training(task, decoding, error, message, tmp_path):
+    settings = {f"decoding.{key}": value for key, value in decoding.items()}
+    with pytest.raises(error, match=message):
+        ready(task, tmp_path, settings)
+
+
+def test_a_large_vocabulary_and_a_wide_beam_make_small_batches(tmp_path, monkeypatch):
+    one = ready("seq2seq", tmp_path, {})
+    V = len(one.task.output_vocabulary)
+    monkeypatch.setattr("elman.tasks._generation.DISTRIBUTIONS", 10 * V)
+    assert one.task.most_together(DecodingSettings()) == 10
+    assert one.task.most_together(DecodingSettings(beam=5)) == 2
+    assert one.task.most_together(DecodingSettings(strategy="sample", n_best=10)) == 1
+    prompts = ["the cat"] * 7
+    sizes = [len(numbers) for numbers in one.task.together(prompts, 2)]
+    assert max(sizes) == 2
+    assert sum(sizes) == 7
+
+
+def test_batches_draw_differently(tmp_path):
+    """Equal prompts in two batches are not the same draws again."""
+    one = ready("lm", tmp_path, SENTENCE["lm"])
+    found = [answer["text"] for answer in generated(one, [""] * (2 * TOGETHER), strategy="sample")]
+    assert found[:TOGETHER] != found[TOGETHER:]

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from elman.attention.base import Attention
 from elman.tensors.checks import check_size
+
+LARGE = (
+    1 << 26
+)  # numbers inside tanh that are in memory at a time; more are computed again in the backward pass
 
 
 class Additive(Attention):
@@ -28,8 +33,15 @@ class Additive(Attention):
         return keys
 
     def score(self, query: Tensor, keys: Tensor, previous: Tensor | None) -> Tensor:
-        joined = self.of_query(query)[:, :, None] + self.bias(keys, previous)[:, None]  # (B, T, S, ·)
-        return torch.tanh(joined) @ self.v
+        q, k = self.of_query(query), self.bias(keys, previous)
+        steps = max(1, LARGE // k.numel())  # at once
+        if steps >= q.shape[1]:
+            return self._scores(q, k)
+        parts = [checkpoint(self._scores, part, k, use_reentrant=False) for part in q.split(steps, 1)]
+        return torch.cat(parts, 1)
+
+    def _scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return torch.tanh(q[:, :, None] + k[:, None]) @ self.v  # of (B, T, S, ·)
 
     def bias(self, keys: Tensor, previous: Tensor | None) -> Tensor:
         """What stands beside the query inside tanh: (B, S, ·)."""

@@ -43,8 +43,10 @@ def compare(
 
 def check_picture(out: Path) -> None:
     """Said before any work."""
-    if out.suffix not in PICTURES or not out.parent.is_dir():
-        raise ArgumentError(f"{out}: a picture ends in {', '.join(PICTURES)}, and its folder exists")
+    if out.suffix.lower() not in PICTURES:
+        raise ArgumentError(f"{out}: a picture ends in {', '.join(PICTURES)}")
+    if not out.parent.is_dir():
+        raise ArgumentError(f"{out}: there is no folder {out.parent}")
 
 
 def check_same_buckets(found: dict[Path, list[dict[str, Any]]]) -> None:

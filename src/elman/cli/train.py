@@ -135,7 +135,7 @@ def see_through(
         say(f"{stop}. Continue with:\n  elman train --out {shlex.quote(str(run))} --resume")
         raise SystemExit(stop.exit_code) from None
     except ElmanError:
-        if fresh and not (run / "data.json").is_file():  # nothing was prepared
+        if fresh and not (run / "last").exists():  # there is nothing to go on from
             shutil.rmtree(run)
         raise
     finally:

@@ -100,6 +100,15 @@ class Done(NamedTuple):
     ranks: Tensor
 
 
+def copied(part: Any) -> Any:
+    """A row by itself: a view would keep all rows of its step in memory."""
+    if isinstance(part, Tensor):
+        return part.clone()
+    if isinstance(part, dict):
+        return {name: copied(value) for name, value in part.items()}
+    return tuple(map(copied, part)) if isinstance(part, tuple) else part
+
+
 class Records:
     """Tensors of every step, and lists only for the hypotheses that are given back in the end."""
 
@@ -195,7 +204,7 @@ class Records:
     def _shown(self, rows: list[int]) -> list[Any] | None:
         if not self.shown or self.shown[0] is None:
             return None
-        return [select(shown, row) for shown, row in zip(self.shown, rows, strict=False)]
+        return [copied(select(shown, row)) for shown, row in zip(self.shown, rows, strict=False)]
 
     def _trace(self, rows: list[int], total: float) -> Trace | None:
         if self.top is None:

@@ -11,6 +11,7 @@ from elman.errors import ArgumentError, UnknownNameError, nearest
 
 METRICS = ("bleu", "chrf", "ter")
 TOKENIZERS = ("13a", "intl", "char", "zh", "none")  # sacrebleu's others need a download or another package
+SHORT, LONG, DIVERSE = 12, 120, 200  # words of a text, and different words of all
 BUCKETS = 6  # of source lengths
 
 
@@ -197,6 +198,15 @@ def translation_scores(
         "signatures": signatures,
         "notes": _notes(outputs, tokenize) if "bleu" in scores else [],
     }
+
+
+def quickly_edited(references: Sequence[Sequence[str]]) -> bool:
+    """Can the translation edit rate be computed soon? It tries every shift of words that occur elsewhere, so
+    long outputs of few different words take seconds each.
+    """
+    words = [text.split() for texts in references for text in texts]
+    longest = max(map(len, words), default=0)
+    return longest <= SHORT or (longest <= LONG and len(set().union(*words)) >= DIVERSE)
 
 
 def _ranges(lengths: list[int]) -> list[tuple[int, int]]:

@@ -20,6 +20,8 @@ from elman.registry import ATTENTIONS, construct
 from elman.tensors.products import affine
 from elman.tensors.rows import pick, real_rows
 
+KEPT = 0.75  # share of the sources that must still be in use, or the others are dropped
+
 
 class Source(NamedTuple):
     """All that a decoder may know of a batch of sources; rows on axis 0.
@@ -265,18 +267,43 @@ def look_together(
         own = Memory(*(part[examples] for part in memory))
         context, weights = attention(query[:, None], own, previous)
         return context[:, 0], weights[:, 0]
-    live, place, counts = torch.unique_consecutive(examples, return_inverse=True, return_counts=True)
-    if len(live) < len(memory.mask):
-        memory = Memory(*(part[live] for part in memory))
+    M, N = len(memory.mask), len(query)
+    _, group, counts = torch.unique_consecutive(examples, return_inverse=True, return_counts=True)
     widest = int(counts.max())
-    if widest == 1:
+    if widest == 1 and M == N:
         context, weights = attention(query[:, None], memory)
         return context[:, 0], weights[:, 0]
-    turn = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[place]
-    together = query.new_zeros(len(live), widest, query.shape[1])
-    together[place, turn] = query
+    turn = torch.arange(N, device=query.device) - (counts.cumsum(0) - counts)[group]
+    together = query.new_zeros(M, widest, query.shape[1])
+    together[examples, turn] = query
     context, weights = attention(together, memory)
-    return context[place, turn], weights[place, turn]
+    return context[examples, turn], weights[examples, turn]
+
+
+class Shrinking:
+    """Sources of which only those are kept that somebody still asks for.
+
+    Rows are dropped when a quarter of them is done with, not at every step: copying what is left costs more
+    than looking at a few rows too many.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.examples = torch.arange(rows_of(source.state), device=device_of(source.state))
+
+    def at(self, examples: Tensor) -> tuple[Source, Tensor]:
+        """The sources, and the row in them of each of the examples (N,), which rise and only become fewer."""
+        live = examples.unique_consecutive()
+        if len(live) < KEPT * len(self.examples):
+            index = torch.searchsorted(self.examples, live)
+            memory, context = self.source.memory, self.source.context
+            self.source = Source(
+                None if memory is None else Memory(*(part[index] for part in memory)),
+                None if context is None else context[index],
+                None,
+            )
+            self.examples = live
+        return self.source, torch.searchsorted(self.examples, examples)
 
 
 def rows_of(state: Any) -> int:
@@ -284,6 +311,12 @@ def rows_of(state: Any) -> int:
     while not isinstance(state, Tensor):
         state = state[0]
     return len(state)
+
+
+def device_of(state: Any) -> torch.device:
+    while not isinstance(state, Tensor):
+        state = state[0]
+    return state.device
 
 
 def top_width(settings: NetworkSettings) -> int:

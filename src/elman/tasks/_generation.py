@@ -22,6 +22,8 @@ from elman.text.vocabulary import Vocabulary
 
 LONGEST = 200  # tokens, where nothing else is said
 TOGETHER = 64  # prompts that are answered at once
+DISTRIBUTIONS = 1 << 27  # probabilities of a step that are in memory at a time
+STRIDE = 7919  # between the seeds of batches
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,13 @@ def strategy(settings: DecodingSettings) -> Strategy:
         for name in inspect.signature(kind).parameters
         if name in type(settings).model_fields
     }
-    made: Strategy = kind(**{name: value for name, value in options.items() if value is not None})
+    try:
+        made: Strategy = kind(**{name: value for name, value in options.items() if value is not None})
+    except TypeError as error:
+        raise ConfigError(
+            f"decoding.strategy {settings.strategy!r}: {error}; options of a strategy need a default, "
+            "or the name of a setting of decoding.*"
+        ) from None
     return made
 
 
@@ -155,10 +163,30 @@ class Generates:
         """Tokens that are not written."""
         return set()
 
-    def together(self, prompts: Sequence[str]) -> Iterable[Sequence[int]]:
-        """Which prompts are answered at once, by their numbers; every one is in exactly one batch."""
+    def together(self, prompts: Sequence[str], most: int) -> Iterable[Sequence[int]]:
+        """Which prompts are answered at once, at most so many, by their numbers; each is in one batch."""
         numbers = range(len(prompts))
-        return (numbers[start : start + TOGETHER] for start in numbers[::TOGETHER])
+        size = min(TOGETHER, most)
+        return (numbers[start : start + size] for start in numbers[::size])
+
+    def most_together(self, settings: DecodingSettings) -> int:
+        """So many that all distributions of a step, a row for each sequence that is kept, fit into memory."""
+        kept = max(settings.n_best, settings.beam or 5 if strategy_name(settings) == "beam" else 1)
+        return max(1, DISTRIBUTIONS // (kept * len(self.output_vocabulary)))
+
+    def check_decoding(self, settings: DecodingSettings) -> None:
+        """Raise for what would otherwise be found at the first sequence that is written."""
+        strategy(settings).check(settings.n_best)
+        vocabulary = self.output_vocabulary
+        names = {"stop": settings.stop, "banned": settings.banned, "prefix": self.unit.split(settings.prefix)}
+        for name, tokens in names.items():
+            for token in tokens:
+                token_id(f"decoding.{name}", token, vocabulary, 0)
+        if settings.min_length > (settings.max_length or LONGEST):
+            raise ConfigError(
+                f"decoding.min_length is {settings.min_length}, more than decoding.max_length, "
+                f"which is {settings.max_length or LONGEST}"
+            )
 
     def join_partners(self, partners: Sequence[tuple[Any, Any]]) -> None:
         """Let other tasks and their models decide, too: by the mean of all probabilities."""
@@ -188,8 +216,10 @@ class Generates:
     ) -> list[Found]:
         """What the model and its partners find for each prompt."""
         found: dict[int, Found] = {}
-        for numbers in self.together(prompts):
+        seed = settings.seed
+        for batch, numbers in enumerate(self.together(prompts, self.most_together(settings))):
             part = [prompts[number] for number in numbers]
+            settings = settings.model_copy(update={"seed": seed + STRIDE * batch})  # other draws
             answers = generate(
                 [task.begin(network, part) for task, network in [(self, model), *self.partners]],
                 settings,

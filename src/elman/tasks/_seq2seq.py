@@ -202,8 +202,9 @@ class EvaluationSettings(Section):
     tokenize: Literal["13a", "none", "intl", "char", "zh"] = Field(
         "13a", description="sacrebleu's tokenizer for BLEU; none for text that is tokenised already"
     )
-    metrics: list[Literal["bleu", "chrf", "ter"]] = Field(
-        ["bleu", "chrf", "ter"], description="what sacrebleu is asked for"
+    metrics: list[Literal["bleu", "chrf", "ter"]] | None = Field(
+        None,
+        description="what sacrebleu is asked for; unset: all three, ter only where it can be computed soon",
     )
 
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from elman.config import TextSettings
 from elman.models.embedding import Hiding, Pretrained, Tokens
+from elman.tasks.base import vocabulary_from
 from elman.text.units import Unit, make_unit
 from elman.text.vectors import Vectors, coverage, read_vectors, wanted_forms
-from elman.text.vocabulary import MARKERS, UNKNOWN, Vocabulary
+from elman.text.vocabulary import UNKNOWN, Vocabulary
 
-LARGEST = 50_000  # entries of a vocabulary whose size is not set
 PIECES = 8_000  # units of a byte-pair encoding whose size is not set
 MANY = 2_000  # types from which on a word seen once is shown as unknown
 
@@ -41,6 +41,10 @@ class Side:
     def split(self, text: str) -> list[str]:
         return self.unit.split(self.clean(text))
 
+    def reference(self, text: str) -> str:
+        """The text as an output could be: without what is taken out, in lower case where all is."""
+        return self.clean(text).lower() if self.settings.lowercase else self.clean(text)
+
     def plain_unit(self) -> Unit:
         """A unit that has nothing to learn."""
         return make_unit(self.settings.unit, lowercase=self.settings.lowercase)
@@ -55,16 +59,7 @@ class Side:
         """The vocabulary of these tokens, and what the file of vectors knows of them."""
         settings = self.settings
         rare = 2 if settings.unit == "word" and len(counts) > MANY else 1
-        self.vocabulary = (
-            Vocabulary([*MARKERS, *(t for t in settings.vocabulary if t not in MARKERS)])
-            if settings.vocabulary
-            else Vocabulary.build(
-                counts,
-                min_count=settings.min_count or rare,
-                size=settings.vocabulary_size or LARGEST if settings.unit != "bpe" else None,
-                alphabet=self.unit.alphabet(),
-            )
-        )
+        self.vocabulary = vocabulary_from(settings, counts, self.unit, rare)
         self.counts = [counts[token] for token in self.vocabulary.tokens]
         known = sum(count for token, count in counts.items() if token in self.vocabulary)
         notes.append(

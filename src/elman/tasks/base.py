@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from elman.config import Config, NetworkSettings, changed
+from elman.config import Config, NetworkSettings, TextSettings, changed
 from elman.errors import ConfigError, RunError, nearest
 from elman.models.embedding import Hiding, Pretrained
 from elman.text.batches import Stream, plan_batches
@@ -26,9 +26,10 @@ from elman.text.lexicon import Lexicon
 from elman.text.readers import Record, Repairs, Source
 from elman.text.store import Store
 from elman.text.units import Unit, make_unit, unit_from_json
-from elman.text.vocabulary import UNKNOWN, Vocabulary
+from elman.text.vocabulary import MARKERS, UNKNOWN, Vocabulary
 
 FORMAT = 1
+LARGEST = 50_000  # entries of a vocabulary whose size is not set
 INCREMENTAL = {  # row G2: example by example, plain steps, the summed loss
     "training.batch_size": 1,
     "training.batch_tokens": None,
@@ -313,6 +314,18 @@ class Task(Generic[C]):
             size=settings.vocabulary_size or 8000,
             training=training,
         )
+
+
+def vocabulary_from(settings: TextSettings, counts: Mapping[str, int], unit: Unit, rare: int) -> Vocabulary:
+    """The vocabulary that the settings ask for, of tokens that occur so often; unset, rarer ones are out."""
+    if settings.vocabulary:
+        return Vocabulary([*MARKERS, *(token for token in settings.vocabulary if token not in MARKERS)])
+    return Vocabulary.build(
+        counts,
+        min_count=settings.min_count or rare,
+        size=settings.vocabulary_size or LARGEST if settings.unit != "bpe" else None,
+        alphabet=unit.alphabet(),
+    )
 
 
 def vocabulary_of(table: Mapping[str, Any], name: str) -> Vocabulary:

@@ -166,6 +166,10 @@ class Class2Seq(Task[Class2SeqSettings], Generates):
             ),
         }
 
+    def settle(self) -> None:
+        super().settle()
+        self.check_decoding(self.config.decoding)
+
     def build_model(self) -> nn.Module:
         P = len(self.classes) if self.config.text.classes != "vector" else self.width
         if self.config.model.encoder == "ngram":

@@ -20,14 +20,13 @@ from elman.models.counting import NgramLM
 from elman.models.language_model import LanguageModel
 from elman.models.losses import layer_loss, output_loss
 from elman.tasks._generation import Beginning, Generates, n_best, unrolled
-from elman.tasks.base import Examples, Loss, Task, tensor, vocabulary_of
+from elman.tasks.base import Examples, Loss, Task, tensor, vocabulary_from, vocabulary_of
 from elman.tensors.rows import pick, real_rows
 from elman.text.batches import Stream, pad, plan_batches
 from elman.text.readers import Record, Repairs, Source, read_fields, read_text
 from elman.text.vectors import Vectors, coverage, read_vectors, wanted_forms
-from elman.text.vocabulary import END, MARKERS, PAD, START, UNKNOWN, Vocabulary
+from elman.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
-LARGEST = 50_000  # entries of a vocabulary whose size is not set
 EVALUATION_STEPS = 256  # steps of a stream that evaluation reads at once
 
 
@@ -107,22 +106,13 @@ class Lm(Task[LmSettings], Generates):
         seen.types = len(counts)
         settings = self.config.text
         rare = 2 if settings.unit == "word" and UNKNOWN not in counts else 1
-        self.vocabulary = (
-            Vocabulary([*MARKERS, *(t for t in settings.vocabulary if t not in MARKERS)])
-            if settings.vocabulary
-            else Vocabulary.build(
-                counts,
-                min_count=settings.min_count or rare,
-                size=settings.vocabulary_size or LARGEST if settings.unit != "bpe" else None,
-                alphabet=self.unit.alphabet(),
-            )
-        )
+        self.vocabulary = vocabulary_from(settings, counts, self.unit, rare)
         self.counts = [counts[token] for token in self.vocabulary.tokens]
         if settings.vectors:
             vectors = self._read_vectors()
             self.notes.append(coverage(vectors, counts).sentence())
             self.vector_width = vectors.matrix.shape[1]
-            self.matrix = self._matrix(vectors)
+            self.matrix = vectors.rows(self.vocabulary.tokens[1:])
         known = sum(count for token, count in counts.items() if token in self.vocabulary)
         self.notes.append(
             f"vocabulary: {len(self.vocabulary):,} entries for {len(counts):,} types, "
@@ -164,6 +154,10 @@ class Lm(Task[LmSettings], Generates):
             "training.epochs": max(2, min(40, round(seen / N))),
         }
 
+    def settle(self) -> None:
+        super().settle()
+        self.check_decoding(self.config.decoding)
+
     def build_model(self) -> nn.Module:
         settings = self.config.model
         if settings.encoder == "ngram":
@@ -178,7 +172,7 @@ class Lm(Task[LmSettings], Generates):
         )
 
     def read_matrix(self) -> NDArray[Any]:
-        return self._matrix(self._read_vectors())
+        return self._read_vectors().rows(self.vocabulary.tokens[1:])
 
     def plan(self, examples: Examples, epoch: int) -> Sequence[Any] | Stream:
         settings = self.config.training
@@ -318,12 +312,6 @@ class Lm(Task[LmSettings], Generates):
 
     def _read_vectors(self) -> Vectors:
         return read_vectors(str(self.config.text.vectors), wanted_forms(self.vocabulary.tokens))
-
-    def _matrix(self, vectors: Vectors) -> NDArray[np.float32]:
-        """A row for every token but the padding; zero where the file has none."""
-        found = [vectors.find(token) for token in self.vocabulary.tokens[1:]]
-        nothing = np.zeros(vectors.matrix.shape[1], dtype=np.float32)
-        return np.stack([nothing if row is None else vectors.matrix[row] for row in found])
 
     def _stream(self, examples: Examples, rows: int, length: int) -> Stream:
         ids = examples.store.fields["token"].values

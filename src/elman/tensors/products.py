@@ -18,9 +18,15 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     large = a.shape[0] * b.numel() >= LARGE
     if large and a.dtype == torch.float32 and torch.backends.mkldnn.is_available():
+        a, b = _dense(a), _dense(b)  # of a slice of something larger oneDNN makes a slow loop
         result: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.t(), bias, "none", [], "")
         return result
     return torch.addmm(bias, a, b) if bias is not None else a @ b
+
+
+def _dense(matrix: Tensor) -> Tensor:
+    """The matrix without gaps, as it lies or transposed."""
+    return matrix if matrix.is_contiguous() or matrix.t().is_contiguous() else matrix.contiguous()
 
 
 class _Affine(torch.autograd.Function):
