@@ -54,8 +54,8 @@ def test_runs_stand_side_by_side_in_table_and_picture_A6(runs, pairs, tmp_path):
     assert (done.code, done.err) == (0, f"picture: {out}\n")
     assert out.read_bytes().startswith(b"\x89PNG")
     names, figures, *rows = done.out.splitlines()
-    assert NAMES["attentive"] in names
-    assert names.endswith(NAMES["deaf"])
+    assert "additive attention" in names
+    assert names.endswith("no attention")
     assert figures.count("errors a token") == 2
     expected = [load(runs[name]).evaluate(str(pairs))[0]["by_length"] for name in ("attentive", "deaf")]
     for row, first, second in zip(rows, *expected, strict=True):

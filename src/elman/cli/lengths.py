@@ -30,9 +30,11 @@ def compare(
             raise ArgumentError(f"{run} is a {predictor.task.name} model; lengths are compared of seq2seq")
         found[run] = figures["by_length"]
         check_same_buckets(found)
-        kinds.append(network_name(predictor.config.model.model_dump(exclude_none=True)))
+        model = predictor.config.model
+        kinds.append("no attention" if model.attention in (None, "none") else f"{model.attention} attention")
         if as_json:
-            put_json({"run": str(run), "network": kinds[-1], "by_length": found[run]})
+            network = network_name(model.model_dump(exclude_none=True))
+            put_json({"run": str(run), "network": network, "by_length": found[run]})
     results = dict(zip(told_apart(kinds, list(found)), found.values(), strict=True))
     if not as_json:
         put(table(results))
