@@ -68,8 +68,10 @@ def another_value(key, field):
         return special[key]
     if key.endswith("_options"):
         return {"activation": "relu", "bias": False, "x y": [1, 2.5]}
-    if list[str] in (kind, *typing.get_args(kind)):
+    if list[str] in options:
         return words
+    if key == "evaluation.metrics":
+        return ["chrf"]
     if isinstance(default, bool) or kind in (bool, bool | None):
         return not default
     if isinstance(default, float):

@@ -130,7 +130,7 @@ def test_words_seen_once_are_unknown_where_there_are_many(monkeypatch):
 
 
 def test_a_vocabulary_without_a_size_has_an_end(monkeypatch):
-    monkeypatch.setattr(_sides, "LARGEST", 5)
+    monkeypatch.setattr("elman.tasks.base.LARGEST", 5)
     assert entries(learned()) == ["the"]
     assert len(entries(learned(vocabulary_size=9))) == 5
 

@@ -188,14 +188,15 @@ class Lm(Task[LmSettings], Generates):
         rows = [examples.store.fields["token"][i] for i in key]
         return self._sentences(rows)
 
-    def loss(self, model: LanguageModel, batch: Any, carry: Any = None) -> Loss:
+    def loss(self, model: LanguageModel | NgramLM, batch: Any, carry: Any = None) -> Loss:
         inputs, targets, lengths = batch
         outputs, state = model(inputs, lengths, carry)
         rows, targets = self._flat(outputs, targets, lengths)
-        training = self.config.training
-        total = layer_loss(
-            *model.layer(rows), targets, kind=training.loss, smoothing=training.label_smoothing
-        )
+        kind, smoothing = self.config.training.loss, self.config.training.label_smoothing
+        if isinstance(model, LanguageModel):
+            total = layer_loss(*model.layer(rows), targets, kind=kind, smoothing=smoothing)
+        else:
+            total = output_loss(model.logits(rows), targets, kind=kind, smoothing=smoothing)
         return Loss(total, len(targets), len(inputs), len(targets), detached(state) if self.streams else None)
 
     @torch.no_grad()
