@@ -41,7 +41,7 @@ def show(folder: Path, seed: int) -> None:
     see_through(run, [Calm()], announce)
     predictor = load(run, settings={"evaluation.metrics": []})
     figures, _ = predictor.evaluate(f"{CORPUS}/test")
-    print(f"\n{figures['exact_match']:.1%} of {figures['sources']:,} dates it has never seen come out right.")
+    print(f"\n{figures['exact_match']:.2%} of {figures['sources']:,} dates it has never seen come out right.")
     print("Dates a visitor may try:\n")
     for line in answers(predictor):
         print(line)
