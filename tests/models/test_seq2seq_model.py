@@ -262,7 +262,7 @@ def test_the_noise_of_training_is_that_of_a_sequence(attention, placement, noise
 @pytest.mark.parametrize("locked", [True, False])
 def test_dropout_of_the_decoders_input_is_one_mask_a_sequence_if_locked(locked):
     """With an embedding of ones, a decoder's first network shows what of its input it got."""
-    model = made(decoder={"cell": "gru", "hidden": 6, "input_dropout": 0.5}, training=True, locked=locked)
+    model = made(decoder={"cell": "gru", "hidden": 6, "input_dropout": 0.5, "locked": locked}, training=True)
     with torch.no_grad():
         model.target.embedding.weight.fill_(1.0)
     seen = []

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elman.decoding._rows import Groups
+from elman.tensors.rows import Groups
 
 CHUNK = 64  # tokens whose maximum is taken first
 SMALL = 512  # entries of a vocabulary up to which every token is looked at by itself

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elman.decoding._rows import Groups, select
+from elman.decoding._rows import select
+from elman.tensors.rows import Groups
 
 if TYPE_CHECKING:
     from elman.decoding.base import Live, Strategy
@@ -98,15 +99,6 @@ class Done(NamedTuple):
     codes: Tensor
     scores: Tensor
     ranks: Tensor
-
-
-def copied(part: Any) -> Any:
-    """A row by itself: a view would keep all rows of its step in memory."""
-    if isinstance(part, Tensor):
-        return part.clone()
-    if isinstance(part, dict):
-        return {name: copied(value) for name, value in part.items()}
-    return tuple(map(copied, part)) if isinstance(part, tuple) else part
 
 
 class Records:
@@ -204,7 +196,8 @@ class Records:
     def _shown(self, rows: list[int]) -> list[Any] | None:
         if not self.shown or self.shown[0] is None:
             return None
-        return [copied(select(shown, row)) for shown, row in zip(self.shown, rows, strict=False)]
+        alone = (torch.tensor([row]) for row in rows)  # a copy: a view would keep all rows of its step
+        return [select(select(shown, row), 0) for shown, row in zip(self.shown, alone, strict=False)]
 
     def _trace(self, rows: list[int], total: float) -> Trace | None:
         if self.top is None:

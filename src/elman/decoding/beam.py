@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from elman.decoding._candidates import best_candidates
-from elman.decoding._rows import Groups
 from elman.decoding.base import Choice, Live, Strategy
 from elman.errors import ArgumentError
 from elman.tensors.checks import check_number, check_size
+from elman.tensors.rows import Groups
 
 
 class Beam(Strategy):

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from elman.decoding._candidates import top_places
 from elman.decoding._draws import Urn, check_temperature, make_generator, tempered, uniform
-from elman.decoding._rows import Groups
 from elman.decoding.base import Choice, Live, Strategy
+from elman.tensors.rows import Groups
 
 
 class Perturbed(NamedTuple):

@@ -18,7 +18,7 @@ from elman.models.embedding import Tokens
 from elman.models.encoder import Dropout, Encoder, make_network
 from elman.registry import ATTENTIONS, construct
 from elman.tensors.products import affine
-from elman.tensors.rows import pick, real_rows
+from elman.tensors.rows import Groups, pick, real_rows
 
 KEPT = 0.75  # share of the sources that must still be in use, or the others are dropped
 
@@ -70,7 +70,6 @@ class Seq2Seq(nn.Module):
         placement: Literal["before", "after"] = "before",
         feeding: bool = False,
         tied: bool = False,
-        locked: bool = True,
     ) -> None:
         """
         Args:
@@ -101,7 +100,7 @@ class Seq2Seq(nn.Module):
         self.weight = None if tied else nn.Parameter(torch.randn(embedding.V, R) * R**-0.5 * 0.1)
         self.bias = nn.Parameter(torch.zeros(embedding.V))
         settings = decoder or encoder
-        self.drop_input = Dropout(settings.input_dropout or 0.0, locked)
+        self.drop_input = Dropout(settings.input_dropout or 0.0, settings.locked)
         self.dropout = settings.dropout or 0.0
 
     @property
@@ -177,7 +176,7 @@ class Seq2Seq(nn.Module):
 
     def begin(self, source: Source) -> Now:
         """Before the first step; a row of the source may later be continued by several rows."""
-        examples = torch.arange(rows_of(source.state), device=self.bias.device)
+        examples = torch.arange(len(first_of(source.state)), device=self.bias.device)
         return Now(source.state, self._no_readout(len(examples)), None, examples)
 
     def step(self, tokens: Tensor, now: Now, source: Source) -> tuple[Tensor, Now, Tensor | None]:
@@ -268,16 +267,14 @@ def look_together(
         context, weights = attention(query[:, None], own, previous)
         return context[:, 0], weights[:, 0]
     M, N = len(memory.mask), len(query)
-    _, group, counts = torch.unique_consecutive(examples, return_inverse=True, return_counts=True)
-    widest = int(counts.max())
-    if widest == 1 and M == N:
+    groups = Groups.of(examples)
+    if groups.K == 1 and M == N:
         context, weights = attention(query[:, None], memory)
         return context[:, 0], weights[:, 0]
-    turn = torch.arange(N, device=query.device) - (counts.cumsum(0) - counts)[group]
-    together = query.new_zeros(M, widest, query.shape[1])
-    together[examples, turn] = query
+    together = query.new_zeros(M, groups.K, query.shape[1])
+    together[examples, groups.slot] = query
     context, weights = attention(together, memory)
-    return context[examples, turn], weights[examples, turn]
+    return context[examples, groups.slot], weights[examples, groups.slot]
 
 
 class Shrinking:
@@ -289,7 +286,8 @@ class Shrinking:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.examples = torch.arange(rows_of(source.state), device=device_of(source.state))
+        first = first_of(source.state)
+        self.examples = torch.arange(len(first), device=first.device)
 
     def at(self, examples: Tensor) -> tuple[Source, Tensor]:
         """The sources, and the row in them of each of the examples (N,), which rise and only become fewer."""
@@ -306,17 +304,11 @@ class Shrinking:
         return self.source, torch.searchsorted(self.examples, examples)
 
 
-def rows_of(state: Any) -> int:
-    """How many rows a nested state has."""
+def first_of(state: Any) -> Tensor:
+    """The first tensor of a nested state: its rows and its device are those of all."""
     while not isinstance(state, Tensor):
         state = state[0]
-    return len(state)
-
-
-def device_of(state: Any) -> torch.device:
-    while not isinstance(state, Tensor):
-        state = state[0]
-    return state.device
+    return state
 
 
 def top_width(settings: NetworkSettings) -> int:

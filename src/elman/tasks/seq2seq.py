@@ -173,7 +173,6 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
             placement=settings.placement,
             feeding=settings.input_feeding,
             tied=bool(settings.tied),
-            locked=settings.locked,
         )
 
     def initialise(self, model: nn.Module) -> None:

@@ -1,6 +1,8 @@
-"""Padded batches and their real rows: (B, T, …) with lengths, and (N, …) without the padding."""
+"""Padded batches and their real rows, (B, T, …) and (N, …); rows that belong to the same example."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -71,3 +73,37 @@ def spread(rows: Tensor, index: Tensor, total: int) -> Tensor:
         return rows.new_zeros(total, *rows.shape[1:]).index_copy(0, index, rows)
     result: Tensor = _Spread.apply(rows, index, total)  # type: ignore[no-untyped-call]
     return result
+
+
+class Groups(NamedTuple):
+    """Rows of one example, which stand side by side, as a group: U groups of at most K rows.
+
+    examples: (U,) the examples that have rows, rising.
+    first: (U,) the first row of each.
+    group, slot: (N,) the group of every row, and its place in there.
+    K: rows of the largest group.
+    """
+
+    examples: Tensor
+    first: Tensor
+    group: Tensor
+    slot: Tensor
+    K: int
+
+    @classmethod
+    def of(cls, examples: Tensor) -> Groups:
+        """
+        >>> Groups.of(torch.tensor([2, 2, 5])).slot
+        tensor([0, 1, 0])
+        """
+        present, group, counts = torch.unique_consecutive(examples, return_inverse=True, return_counts=True)
+        first = counts.cumsum(0) - counts
+        slot = torch.arange(len(examples), device=examples.device) - first[group]
+        return cls(present, first, group, slot, int(counts.max()))
+
+    def spread(self, values: Tensor) -> Tensor:
+        """(N, …) as (U, K, …); −∞ where a group has no such row."""
+        U = len(self.examples)
+        spread = values.new_full((U, self.K, *values.shape[1:]), -torch.inf)
+        spread[self.group, self.slot] = values
+        return spread
