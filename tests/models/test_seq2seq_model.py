@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from comparison import assert_close, disturb, tensors_of
-from elman.attention.base import Attention
+from elman.attention.base import Attention, Memory
 from elman.config import NetworkSettings
 from elman.decoding.base import select
 from elman.errors import ArgumentError, ShapeError, UnknownNameError
 from elman.models.embedding import Pretrained, Tokens
-from elman.models.seq2seq import Now, Seq2Seq, look_together
+from elman.models.seq2seq import Now, Seq2Seq, Shrinking, Source, look_together
 from elman.registry import ATTENTIONS
 from elman.tensors.rows import real_rows
 from user_cells import Readout
@@ -601,3 +601,19 @@ def test_weights_survive_saving():
     assert not torch.allclose(logits_of(one, batch), logits_of(other, batch))
     other.load_state_dict(one.state_dict())
     assert_close({"logits": logits_of(other, batch)}, {"logits": logits_of(one, batch)}, 0.0)
+
+
+def test_sources_that_nobody_asks_for_leave_memory():
+    """Not at once: rows go when a quarter is done with; the others are found where they are then."""
+    memory = Memory(*(torch.arange(8.0)[:, None] for _ in range(2)), torch.ones(8, 1, dtype=torch.bool))
+    asked = Shrinking(Source(memory, torch.arange(8.0)[:, None], (torch.zeros(8, 3),)))
+    for live, kept in (
+        ([0, 0, 1, 2, 3, 4, 5, 6, 7], 8),
+        ([0, 2, 3, 4, 5, 7], 8),
+        ([0, 2, 7, 7], 3),
+        ([2, 7], 2),
+    ):
+        examples = torch.tensor(live)
+        source, rows = asked.at(examples)
+        assert len(source.memory.mask) == len(source.context) == kept
+        assert source.memory.values[rows, 0].tolist() == source.context[rows, 0].tolist() == live

@@ -260,3 +260,16 @@ def test_batches_draw_differently(tmp_path):
     one = ready("lm", tmp_path, SENTENCE["lm"])
     found = [answer["text"] for answer in generated(one, [""] * (2 * TOGETHER), strategy="sample")]
     assert found[:TOGETHER] != found[TOGETHER:]
+
+
+def test_an_option_without_a_setting_or_default_is_a_mistake_of_the_settings(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from elman.decoding.greedy import Greedy\n"
+        "class Mine(Greedy):\n"
+        "    def __init__(self, *, margin):\n"
+        "        self.margin = margin\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(ConfigError, match=r"margin.*need a default"):
+        strategy(DecodingSettings(strategy=f"{path}:Mine"))

@@ -831,3 +831,33 @@ def test_examples_of_a_cache_are_those_in_memory(tmp_path):
         assert one.task.evaluate(one.model, cached) == expected
         assert one.task._references(cached) == ([s for s, _ in pairs], [[t] for _, t in pairs])
     assert one.task.samples(one.model, cached) == one.task.samples(one.model, one.examples)
+
+
+def test_ter_is_left_out_where_it_would_take_long_unless_asked_for(tmp_path):
+    """Long texts of few words: its search for shifts has no end."""
+    pairs = tsv([("a b", "run jump " * 10)] * 4)
+    usual = ready("seq2seq", tmp_path, {}, pairs)
+    figures = usual.task.evaluate(usual.model, usual.examples)
+    assert "ter" not in figures
+    assert {"bleu", "chrf"} <= set(figures)
+    assert any("ter is left out" in note for note in figures["notes"])
+    asked = ready("seq2seq", tmp_path, {"evaluation.metrics": ["ter"]}, pairs)
+    assert "ter" in asked.task.evaluate(asked.model, asked.examples)
+
+
+def test_bleu_compares_in_the_case_of_the_outputs(tmp_path, monkeypatch):
+    """Outputs of a lower-cased side have no capitals, so references lose theirs."""
+    one = ready(
+        "seq2seq", tmp_path, {"text.target.lowercase": True}, tsv([("a b c d", "The Cat Sat Down")] * 3)
+    )
+    answer = {"text": "the cat sat down"}
+    monkeypatch.setattr(one.task, "generate", lambda model, sources, settings: [answer for _ in sources])
+    assert one.task.evaluate(one.model, one.examples)["bleu"] == pytest.approx(100)
+
+
+def test_a_decoder_that_hears_nothing_is_said_so(tmp_path):
+    deaf = {"model.attention": "none", "model.start": "zero"}
+    one = ready("seq2seq", tmp_path, deaf)
+    assert any("nothing of the source reaches" in line for line in one.task.describe(one.model))
+    one = ready("seq2seq", tmp_path, deaf | {"model.context": "every-step"})
+    assert not any("nothing of the source reaches" in line for line in one.task.describe(one.model))

@@ -131,6 +131,10 @@ class Strategy:
     def check(self, n_best: int) -> None:
         """Raise if the strategy cannot find so many sequences of an example."""
 
+    def width(self, n_best: int) -> int:
+        """How many sequences of an example live at a time, at most."""
+        return n_best
+
     def choose(self, log_probs: Tensor, live: Live, generator: torch.Generator | None) -> Choice:
         """
         Args:

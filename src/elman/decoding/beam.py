@@ -49,6 +49,9 @@ class Beam(Strategy):
         if n_best > self.beam:
             raise ArgumentError(f"n_best is {n_best}, more than beam, which is {self.beam}; raise beam")
 
+    def width(self, n_best: int) -> int:
+        return self.beam
+
     def choose(self, log_probs: Tensor, live: Live, generator: torch.Generator | None) -> Choice:
         found = best_candidates(log_probs, live.log_probability, Groups.of(live.examples), self.beam)
         room = self.beam - live.finished.number[found.examples]  # (U,)

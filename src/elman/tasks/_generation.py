@@ -171,7 +171,7 @@ class Generates:
 
     def most_together(self, settings: DecodingSettings) -> int:
         """So many that all distributions of a step, a row for each sequence that is kept, fit into memory."""
-        kept = max(settings.n_best, settings.beam or 5 if strategy_name(settings) == "beam" else 1)
+        kept = strategy(settings).width(settings.n_best)
         return max(1, DISTRIBUTIONS // (kept * len(self.output_vocabulary)))
 
     def check_decoding(self, settings: DecodingSettings) -> None:

@@ -299,9 +299,12 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
 
     def samples(self, model: models.Seq2Seq, examples: Examples) -> list[str]:
         shown = []
-        for i in range(min(3, len(examples))):
-            source, gold = (unpacked(examples.store.fields[f"{name}_text"][i]) for name in SIDES)
-            [one] = self.generate(model, [source], self._quick())
+        sources, golds = (
+            [unpacked(examples.store.fields[f"{name}_text"][i]) for i in range(min(3, len(examples)))]
+            for name in SIDES
+        )
+        found = self.generate(model, sources, self._quick())
+        for source, gold, one in zip(sources, golds, found, strict=True):
             wrong = "" if self._compared(one["text"]) == self._compared(gold) else f" ✗ {gold[:60]}"
             shown.append(f"{source[:60]} → {one['text'][:60]}{wrong}")
         return shown
