@@ -19,6 +19,7 @@ from elman.config import (
     validate,
 )
 from elman.errors import ConfigError
+from elman.recurrence.unroll import BACKENDS
 from elman.registry import TASKS
 from elman.training.run import settings_class
 
@@ -167,6 +168,24 @@ def test_one_mistake_is_one_line():
     assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match="E501: task is missing"):
         validate(Config, {})
+
+
+@pytest.mark.parametrize("task", TASKS.names())
+def test_tf32_is_for_cuda(task):
+    kind = settings_class(task)
+    with pytest.raises(
+        ConfigError, match=r"^E501: training: precision 'tf32' is for cuda, and device is 'cpu'"
+    ):
+        validate(kind, {"task": task, "training": {"precision": "tf32"}})
+    for device in ("cuda", "cuda:1"):
+        settings = {"precision": "tf32", "device": device}
+        assert validate(kind, {"task": task, "training": settings}).training.precision == "tf32"
+
+
+def test_every_backend_can_be_asked_for():
+    for backend in BACKENDS:
+        settings = {"task": "lm", "model": {"backend": backend}}
+        assert validate(settings_class("lm"), settings).model.backend == backend
 
 
 def test_settings_that_exclude_each_other_are_named():

@@ -11,7 +11,10 @@ from unittest import mock
 import torch
 
 from elman.cli.main import run as run_command
+from elman.config import parse_settings, validate
 from elman.training.checkpoint import load_checkpoint
+from elman.training.loop import Update
+from elman.training.run import build, make_task, prepare, settings_class
 
 COMMAND = [sys.executable, "-c", "from elman.cli.main import run; run()"]
 NOUNS = {"dog": "Rex", "cat": "Tom", "horse": "Star", "bird": "Kiki"}
@@ -184,3 +187,21 @@ def _bits(tensor):
         tuple(tensor.shape),
         bytes(tensor.contiguous().view(-1).view(torch.uint8).numpy()),
     )
+
+
+def trainer_of(name, data, changes=None):
+    """The trainer of one of ``RUNS``, its data in memory."""
+    command = train_command(name, data, "unused", changes)
+    pairs = [command[i + 1] for i, part in enumerate(command) if part == "--set"]
+    files = {"train": command[command.index("--train") + 1], "dev": command[command.index("--dev") + 1]}
+    tables = parse_settings(pairs) | {"task": command[1], "data": files}
+    task = make_task(validate(settings_class(command[1]), tables))
+    prepared = prepare(task)
+    return build(task, prepared.train, prepared.dev)
+
+
+def figures(event):
+    """What of an event does not depend on the clock."""
+    if isinstance(event, Update):
+        return event.loss, event.count, event.rate, event.gradient_norm
+    return event.figures, event.samples, event.improved

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from elman.errors import ConfigError, nearest
 
@@ -90,7 +90,7 @@ class NetworkSettings(Section):
     zoneout: Rate = Field(0.0, description="share of state units that keep their old value in a step")
     weight_drop: Rate = Field(0.0, description="dropout on the recurrent weights")
     initial_state: Literal["zero", "learned"] = Field("zero", description="the state before the first token")
-    backend: Literal["auto", "loop", "cpu"] = Field("auto", description="engine of the recurrence")
+    backend: Literal["auto", "loop", "cpu", "triton"] = Field("auto", description="engine of the recurrence")
 
 
 class ModelSettings(NetworkSettings):
@@ -159,9 +159,18 @@ class TrainingSettings(Section):
     threads: Count | None = Field(
         None, description="threads of torch; kept, so that a continued run adds in the same order"
     )
-    precision: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="of matrix products (autocast)"
+    precision: Literal["float32", "tf32", "bfloat16", "float16"] = Field(
+        "float32", description="of matrix products; tf32: on cuda only, 16-bit ones: by autocast"
     )
+
+    @model_validator(mode="after")
+    def _rounds_where_it_can(self) -> TrainingSettings:
+        if self.precision == "tf32" and not self.device.startswith("cuda"):
+            raise ValueError(
+                f"precision 'tf32' is for cuda, and device is {self.device!r}; "
+                "set training.device = 'cuda', or training.precision = 'float32'"
+            )
+        return self
 
 
 class DecodingSettings(Section):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from elman.models import losses
 from elman.models.losses import ROWS, layer_loss, output_loss
 
 
@@ -51,3 +52,15 @@ def test_a_frozen_layer_gets_no_gradient():
     layer_loss(*frozen, targets).backward()
     assert layer[1].grad is None
     assert layer[0].grad is not None
+
+
+@pytest.mark.parametrize("kind", ["cross-entropy", "squared"])
+def test_more_logits_than_memory_should_hold_come_in_parts(kind, monkeypatch):
+    layer, targets = drawn(23, dtype=torch.float32)
+    found, expected = [], []
+    for LOGITS, results in ((45, found), (1 << 28, expected)):
+        monkeypatch.setattr(losses, "LOGITS", LOGITS)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = layer_loss(*layer, targets, kind=kind, smoothing=0.1)
+        results += [loss, *torch.autograd.grad(loss, layer)]
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)

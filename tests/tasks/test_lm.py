@@ -106,6 +106,26 @@ def test_evaluating_a_stream_is_one_long_walk_L2(steps, tmp_path, monkeypatch):
     assert figures["tokens"] == len(ids) - 1 == one.task.statistics.tokens
 
 
+def test_validation_on_a_gpu_reads_parts_side_by_side(tmp_path, monkeypatch):
+    one = ready("lm", tmp_path, data=20 * DATA["lm"])
+    exact = one.task.evaluate(one.model, one.examples)
+    assert one.task.validate(one.model, one.examples) == exact
+    one.task.device = torch.device("meta")  # as little the CPU as a GPU is
+    monkeypatch.setattr(one.task, "_figures", lambda model, batches: list(batches))
+    ids = exact["tokens"] + 1
+    for length, rows in ((2000, 1), (100, ids // 100), (1, 16)):
+        monkeypatch.setattr(lm, "VALIDATION_LENGTH", length)
+        batches = one.task.validate(one.model, one.examples)
+        assert {len(inputs) for inputs, _, _ in batches} == {rows}
+        assert exact["tokens"] - 16 < sum(targets.numel() for _, targets, _ in batches) <= exact["tokens"]
+
+
+def test_lengths_of_sentences_stay_with_the_cpu(tmp_path):
+    one = ready("lm", tmp_path, SENTENCE)
+    one.task.device = torch.device("meta")
+    assert [part.device.type for part in one.batch] == ["meta", "meta", "cpu"]
+
+
 def test_the_state_is_carried_from_segment_to_segment_L2(tmp_path):
     one = ready("lm", tmp_path, {"training.batch_size": 2, "training.truncate": 5})
     plan = one.task.plan(one.examples, 0)

@@ -21,7 +21,18 @@ from elman.training import session as session_module
 from elman.training.checkpoint import load_checkpoint, newest_checkpoint
 from elman.training.loop import CALM, Update
 from elman.training.run import build, make_task, prepare, settings_class
-from tiny import RUNS, SMALL, elman, events, timeless, train_command, write, write_data
+from tiny import (
+    RUNS,
+    SMALL,
+    elman,
+    events,
+    figures,
+    timeless,
+    train_command,
+    trainer_of,
+    write,
+    write_data,
+)
 
 SHORT = {
     "training.max_steps": 60,
@@ -71,17 +82,6 @@ def damage(folder):
     path.write_bytes(content)
 
 
-def trainer_of(name, data, changes=None):
-    """The trainer of one of ``RUNS``, its data in memory."""
-    command = train_command(name, data, "unused", changes)
-    pairs = [command[i + 1] for i, part in enumerate(command) if part == "--set"]
-    files = {"train": command[command.index("--train") + 1], "dev": command[command.index("--dev") + 1]}
-    tables = parse_settings(pairs) | {"task": command[1], "data": files}
-    task = make_task(validate(settings_class(command[1]), tables))
-    prepared = prepare(task)
-    return build(task, prepared.train, prepared.dev)
-
-
 # A run goes on.
 
 
@@ -100,13 +100,6 @@ def test_after_every_event_a_copy_goes_on_alike(name, data):
         other.restore(saved["model"], saved["optimizer"], saved["extra"], state)
         following = [figures(event) for event in islice(other.run(), 2)]
         assert following == seen[place + 1 : place + 3], f"after event {place}"
-
-
-def figures(event):
-    """What of an event does not depend on the clock."""
-    if isinstance(event, Update):
-        return event.loss, event.count, event.rate, event.gradient_norm
-    return event.figures, event.samples, event.improved
 
 
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_used(run, finished):

@@ -270,7 +270,7 @@ def histories(ids: Tensor, lengths: Tensor | None, past: Tensor | None, n: int) 
     B, T = ids.shape
     wide = torch.cat([ids.new_full((B, n), NOTHING) if past is None else past, ids], 1)
     contexts = [wide[:, n - k : n - k + T] for k in range(n)]
-    ends = torch.full((B,), T, device=ids.device) if lengths is None else lengths
+    ends = torch.full((B,), T, device=ids.device) if lengths is None else lengths.to(ids.device)
     last = wide.gather(1, ends[:, None] + torch.arange(n, device=ids.device))
     return torch.stack(contexts, -1) if n else ids.new_zeros(B, T, 0), last
 

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor, softmax
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from elman.tensors.products import multiply
 from elman.tensors.tracing import extraordinary, in_autocast
 
 ROWS = 256  # whose distributions are in memory at a time
+LOGITS = 1 << 28  # that are in memory at a time where rows need not stay in a cache: 1 GiB in float32
 
 
 def output_loss(
@@ -49,12 +51,22 @@ def layer_loss(
     """``output_loss`` of the output layer, ``readouts (N, R) weightᵀ + bias``, without keeping logits (N, V).
 
     On the CPU, rows go through the layer in chunks that stay in the cache, and each chunk gives its loss and
-    its gradients at once: two thirds of the time of the layer and its loss one after the other.
+    its gradients at once: two thirds of the time of the layer and its loss one after the other. On a GPU it
+    is one product of all rows, unless there are so many that parts of them are computed again backward.
     """
     given = readouts, weight, bias
     plain = kind == "cross-entropy" and not in_autocast(readouts) and extraordinary(*given) is None
     if not plain or not torch.is_grad_enabled():
-        return output_loss(F.linear(*given), targets, kind=kind, smoothing=smoothing)
+
+        def loss(rows: Tensor, gold: Tensor) -> Tensor:
+            return output_loss(F.linear(rows, weight, bias), gold, kind=kind, smoothing=smoothing)
+
+        size = max(1, LOGITS // len(weight))
+        if len(readouts) <= size:
+            return loss(readouts, targets)
+        parts = zip(readouts.split(size), targets.split(size), strict=True)
+        losses = [checkpoint(loss, *part, use_reentrant=False, preserve_rng_state=False) for part in parts]
+        return torch.stack(losses).sum()
     result: Tensor = _SoftmaxLoss.apply(*given, targets, smoothing)  # type: ignore[no-untyped-call]
     return result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -19,14 +19,18 @@ from elman.models.counting import CountedModel
 from elman.tasks.base import Examples, Loss, Task
 from elman.text.batches import Stream
 from elman.training.averaging import Averaging
+from elman.training.figures import Figures
 from elman.training.optim import (
     Schedule,
     clip_gradients,
+    gradient_norm,
     load_optimizer_tensors,
     make_optimizer,
     optimizer_tensors,
     set_rate,
+    skipping,
 )
+from elman.training.precision import autocast, products
 
 RARELY = 300  # updates that lie between two validations at least, however short an epoch is
 OFTEN = 2000  # and at most, however long it is
@@ -59,14 +63,25 @@ class Position:
 
 @dataclass(frozen=True)
 class Update:
-    """One update: the mean loss of its batch, the rate, the norm of the gradient, and where the time went."""
+    """One update: its figures, which a GPU may still be computing, the rate, and where the time went."""
 
-    loss: float
-    count: int
+    figures: Figures
     rate: float
-    gradient_norm: float
     data_seconds: float
     seconds: float
+
+    @property
+    def count(self) -> int:
+        return self.figures.count
+
+    @property
+    def loss(self) -> float:
+        """The mean over its batches."""
+        return self.figures.total / self.figures.count
+
+    @property
+    def gradient_norm(self) -> float:
+        return finite(self.figures.norm)
 
 
 @dataclass(frozen=True)
@@ -80,13 +95,21 @@ class Validation:
 
 
 class Trainer:
-    """Model, optimiser, schedule and average of a task, and the loop that moves them."""
+    """Model, optimiser, schedule and average of a task, and the loop that moves them.
+
+    On a GPU nothing waits for the figures of an update (``deferred``): they are read while the next one runs,
+    and before anything is logged, validated or saved. An update whose figures are not finite changes no
+    weight there either; it is the device that skips it.
+    """
 
     def __init__(self, task: Task[Any], model: nn.Module, examples: Examples, dev: Examples) -> None:
         self.task, self.model, self.examples, self.dev = task, model, examples, dev
         self.settings = settings = task.config.training
         self.position = Position()
         self.carry: Any = None
+        self.deferred = task.device.type == "cuda"
+        self.pending: Figures | None = None  # of the last update, where they are not in the position yet
+        self.weights = list(model.parameters())
         self.counted = model if isinstance(model, CountedModel) else None
         self.optimizer = SGD([{"params": []}]) if self.counted else make_optimizer(model, settings)
         self.schedule = Schedule(schedule_settings(settings))
@@ -131,41 +154,39 @@ class Trainer:
         if now.batch == 0:
             self.carry = None
         self.task.progress = now.update / max(1, self.total - 1)
-        self.model.train()
+        if not self.model.training:
+            self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         losses: list[Loss] = []
-        reading = passed = 0.0
-        for key in keys:
-            begin = time.perf_counter()
-            batch = self.task.collate(self.examples, key)
-            reading += time.perf_counter() - begin
-            with self._precision():
-                loss = self.task.loss(self.model, batch, self.carry)
-            self.carry = loss.carry
-            objective = self._objective(loss, alone=len(keys) == 1)
-            self.scaler.scale(objective).backward()
-            passed += float(objective.detach())
-            losses.append(loss)
-        total = sum(float(loss.total.detach()) for loss in losses)
-        count = sum(loss.count for loss in losses)
-        norm = self._step(losses, total, count)
+        objectives: list[Tensor] = []
+        reading = 0.0
+        with products(self.settings.precision):
+            for key in keys:
+                begin = time.perf_counter()
+                batch = self.task.collate(self.examples, key)
+                reading += time.perf_counter() - begin
+                with autocast(self.settings.precision, self.task.device):
+                    loss = self.task.loss(self.model, batch, self.carry)
+                self.carry = loss.carry
+                objectives.append(self._objective(loss, alone=len(keys) == 1))
+                self.scaler.scale(objectives[-1]).backward()
+                losses.append(loss)
+            figures = self._step(losses, objectives)
+        now = self.position
         self.position = replace(
             now,
             update=now.update + 1,
             batch=now.batch + len(keys),
-            log_loss=now.log_loss + total,
-            log_count=now.log_count + count,
+            log_count=now.log_count + figures.count,
             log_tokens=now.log_tokens + sum(loss.tokens for loss in losses),
-            log_norm=now.log_norm + norm,
             log_updates=now.log_updates + 1,
-            objective=now.objective + passed,
         )
         if self.position.batch >= len(plan):
             self._end_epoch()
         elif self.position.update >= (self.settings.max_steps or math.inf):
             self._finish("max_steps")
         rate = self.optimizer.param_groups[0]["lr"]
-        return Update(total / count, count, rate, norm, reading, time.perf_counter() - start)
+        return Update(figures, rate, reading, time.perf_counter() - start)
 
     def _objective(self, loss: Loss, *, alone: bool) -> Tensor:
         """``Σ l(δ) + (λ/n) R(w)`` of every example, over the number of losses where the mean is asked."""
@@ -176,32 +197,59 @@ class Trainer:
             total = total + size * penalty(self.model, settings.regulariser)
         return total / loss.count if settings.reduction == "mean" and alone else total
 
-    def _step(self, losses: list[Loss], total: float, count: int) -> float:
+    def _step(self, losses: list[Loss], objectives: list[Tensor]) -> Figures:
         """One step of the optimiser; what is not finite never reaches the weights."""
-        if not math.isfinite(total):
-            raise DivergedError(
-                f"the loss is {total} at update {self.position.update + 1}; the last checkpoint is unharmed. "
-                "Lower training.learning_rate, or set training.clip"
-            )
         settings = self.settings
         self.scaler.unscale_(self.optimizer)
         if len(losses) > 1 and settings.reduction == "mean":
-            gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
-            torch._foreach_div_(gradients, count)
-        norm = clip_gradients(self.model, settings.clip or None)
-        if not math.isfinite(norm) and not self.scaler.is_enabled():
-            raise DivergedError(
-                f"the gradient is {norm} at update {self.position.update + 1}; the last checkpoint is sound. "
-                "Lower training.learning_rate"
-            )
+            gradients = [weight.grad for weight in self.weights if weight.grad is not None]
+            torch._foreach_div_(gradients, sum(loss.count for loss in losses))
+        norm = gradient_norm(self.weights)
+        figures = Figures(self.position.update + 1, losses, objectives, norm)
+        if not self.deferred:
+            self._note(figures)
+        if settings.clip and (self.deferred or settings.clip < figures.norm < math.inf):
+            clip_gradients(self.weights, norm, settings.clip)
         set_rate(self.optimizer, self.schedule.rate(self.position.update + 1, self.total))
-        self.scaler.step(self.optimizer)
+        guarded = self.deferred and not self.scaler.is_enabled()  # a scaler skips by itself
+        with skipping(self.optimizer, figures.broken()) if guarded else nullcontext():
+            self.scaler.step(self.optimizer)
         self.scaler.update()
         self.averaging.update(self.model)
-        return norm if math.isfinite(norm) else 0.0
+        if self.deferred:
+            self._settle()
+            self.pending = figures
+        return figures
+
+    def _settle(self) -> None:
+        """Take the figures of the last update into the position, where they are not there yet."""
+        figures, self.pending = self.pending, None
+        if figures is not None:
+            self._note(figures)
+
+    def _note(self, figures: Figures) -> None:
+        """Take the figures of an update into the position; what is not finite ends training."""
+        now = self.position
+        if not math.isfinite(figures.total):
+            raise DivergedError(
+                f"the loss is {figures.total} at update {figures.update}; the last checkpoint is unharmed. "
+                "Lower training.learning_rate, or set training.clip"
+            )
+        if not math.isfinite(figures.norm) and not self.scaler.is_enabled():
+            raise DivergedError(
+                f"the gradient is {figures.norm} at update {figures.update}; the last checkpoint is sound. "
+                "Lower training.learning_rate"
+            )
+        self.position = replace(
+            now,
+            log_loss=now.log_loss + figures.total,
+            log_norm=now.log_norm + finite(figures.norm),
+            objective=now.objective + figures.objective,
+        )
 
     def _end_epoch(self) -> None:
         """Begin the next pass, or finish: by number, or because the objective no longer changes."""
+        self._settle()
         now = self.position
         tolerance, last = self.settings.tolerance, now.last_objective
         calm = bool(tolerance) and last is not None and abs(last - now.objective) <= tolerance * abs(last)
@@ -226,8 +274,9 @@ class Trainer:
     def _validate(self) -> Validation:
         """Figures with the averaged weights; early stopping and plateaus look at them."""
         start = time.perf_counter()
+        self._settle()
         self.model.eval()
-        with self.averaging.applied(self.model), torch.no_grad():
+        with self.averaging.applied(self.model), torch.no_grad(), products(self.settings.precision):
             figures = self.task.validate(self.model, self.dev)
             self._check_finite(figures)
             samples = self.task.samples(self.model, self.dev)
@@ -259,6 +308,7 @@ class Trainer:
 
     def cut_log(self) -> tuple[float, float, int]:
         """(mean loss, mean norm, tokens read) since the last line of the log, which starts anew."""
+        self._settle()
         now = self.position
         self.position = replace(now, log_loss=0.0, log_count=0, log_tokens=0, log_norm=0.0, log_updates=0)
         return now.log_loss / max(1, now.log_count), now.log_norm / max(1, now.log_updates), now.log_tokens
@@ -270,6 +320,7 @@ class Trainer:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that the rest of the training depends on; ``model`` is what is to be used."""
+        self._settle()
         tensors, values = optimizer_tensors(self.optimizer)
         extra = {f"rng.{name}": state for name, state in random_states(self.task.device).items()}
         carried: list[Tensor] = []
@@ -297,6 +348,7 @@ class Trainer:
         state: Mapping[str, Any],
     ) -> None:
         """Stand exactly where ``snapshot`` was taken."""
+        self.pending = None
         raw = {
             name.removeprefix("weights."): one for name, one in extra.items() if name.startswith("weights.")
         }
@@ -310,14 +362,14 @@ class Trainer:
         set_random_states(states, self.task.device)
         self.position = Position(**state["position"])
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        if self.settings.precision == "float32":
-            return nullcontext()
-        return torch.autocast(self.task.device.type, getattr(torch, self.settings.precision))
-
 
 def count_parameters(model: nn.Module) -> int:
     return sum(weight.numel() for weight in model.parameters())
+
+
+def finite(value: float) -> float:
+    """The value, or zero where it is not finite: of the norm of a step that the scaler skipped."""
+    return value if math.isfinite(value) else 0.0
 
 
 def penalty(model: nn.Module, kind: str) -> Tensor:

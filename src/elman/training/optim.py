@@ -1,7 +1,8 @@
 """Optimisers, the schedules of their learning rate, the clipping of gradients, and their state as tensors."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -60,7 +61,7 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
     * ``adamw``: the same, but ``W ← W − η λ W`` beside the step (Loshchilov and Hutter, 2019).
 
     Decay acts on matrices only, never on biases and per-unit vectors. The fused kernels of torch
-    take a third of the time of its plain Adam on a CPU, so they are asked for.
+    take a third of the time of its plain Adam on a CPU, so they are asked for; on a GPU always.
     """
     kind = check_choice("optimizer", settings.optimizer, OPTIMIZERS)
     decay = 0.0 if kind == "incremental" else settings.weight_decay
@@ -75,15 +76,16 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
         if chosen
     ]
     rate = settings.learning_rate
+    fused = all(weight.is_cuda for _, weight in weights)
     match kind:
         case "adam":
             return Adam(groups, lr=rate, betas=settings.betas, fused=True)
         case "adamw":
             return AdamW(groups, lr=rate, betas=settings.betas, fused=True)
         case "sgd":
-            return SGD(groups, lr=rate, momentum=settings.momentum)
+            return SGD(groups, lr=rate, momentum=settings.momentum, fused=fused)
         case _:
-            return SGD(groups, lr=rate)
+            return SGD(groups, lr=rate, fused=fused)
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
@@ -161,20 +163,29 @@ class Schedule:
         return _half_cosine(1.0, self.settings.final_rate, (update - warmup) / (total - warmup))
 
 
-def clip_gradients(model: nn.Module, limit: float | None) -> float:
-    """The norm of all gradients as one vector, before they are scaled to ``limit`` where it is longer.
+def gradient_norm(weights: Sequence[Tensor]) -> Tensor:
+    """The norm of all gradients as one vector, on their device."""
+    return get_total_norm([weight.grad for weight in weights if weight.grad is not None])
 
-    ``g ← g · min(1, limit / ‖g‖)``. None only measures. A norm that is not finite is returned and
-    the gradients are left as they are: the caller decides.
+
+def clip_gradients(weights: Sequence[Tensor], norm: Tensor, limit: float) -> None:
+    """``g ← g · min(1, limit / ‖g‖)``, where the gradients are and without waiting for them."""
+    if not limit > 0:
+        raise ArgumentError(f"limit is {limit!r}; it must be a positive number")
+    clip_grads_with_norm_([weight for weight in weights if weight.grad is not None], limit, norm)
+
+
+@contextmanager
+def skipping(optimizer: Optimizer, broken: Tensor) -> Iterator[None]:
+    """Inside, a step changes nothing where ``broken`` is 1; that is decided on the device, by a fused kernel.
+
+    Nobody has to know beforehand: this is how ``torch.amp.GradScaler`` leaves steps out.
     """
-    if limit is not None and not limit > 0:
-        raise ArgumentError(f"limit is {limit!r}; it must be a positive number, or None for no clipping")
-    weights = [weight for weight in model.parameters() if weight.grad is not None]
-    norm = get_total_norm([weight.grad for weight in weights if weight.grad is not None])
-    length = float(norm)
-    if limit is not None and limit < length < math.inf:
-        clip_grads_with_norm_(weights, limit, norm)
-    return length
+    optimizer.found_inf = broken  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        del optimizer.found_inf  # type: ignore[attr-defined]
 
 
 def optimizer_tensors(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:

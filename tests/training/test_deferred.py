@@ -1,0 +1,170 @@
+"""A GPU is not waited for, sees the same numbers and lets nothing through that is not finite.
+
+The CPU can be treated as one: only the fused kernels of SGD and the transfers are the GPU's own.
+"""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from elman.errors import DivergedError
+from elman.training.figures import Figures
+from elman.training.loop import Update
+from tiny import RUNS, figures, trainer_of, write_data
+
+NEEDS_ONE = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+def deferred(name, data, changes):
+    trainer = trainer_of(name, data, changes)
+    trainer.deferred = True
+    return trainer
+
+
+def weights_of(trainer):
+    return {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
+
+
+class Waits(TorchDispatchMode):
+    """Counts what makes the host wait for a GPU: numbers that it reads, and results of unknown size."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        names = ("_local_scalar_dense", "nonzero", "masked_select", "unique_consecutive", "equal")
+        self.count += function._schema.name.removeprefix("aten::") in names
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("changes", [{}, {"training.averaging": "ema"}, {"training.accumulate": 2}])
+def test_an_update_of_a_stream_waits_for_nothing(changes, data, monkeypatch):
+    """Its figures come in one transfer, which the update after it reads."""
+    settings = {"training.optimizer": "adamw", "training.clip": 0.5, "training.truncate": 8, **changes}
+    trainer = deferred("lm-stream", data, settings)
+    read = []
+    values = Figures._values.func
+    monkeypatch.setattr(Figures, "_values", property(lambda figures: values(read.append(figures) or figures)))
+    plan = trainer.task.plan(trainer.examples, 0)
+    first = trainer._update(plan)
+    with Waits() as waits:
+        second = trainer._update(plan)
+        assert waits.count == 0
+        float(trainer.weights[0].detach().sum())
+        assert waits.count == 1  # a check that could fail
+    assert set(read) == {first.figures}
+    trainer.cut_log()
+    assert set(read) == {first.figures, second.figures}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_who_does_not_wait_sees_the_same(name, data):
+    """Events, positions and snapshots are those of a training that reads every figure at once."""
+    changes = {"training.max_steps": 23, "training.validate_every": 5, "training.optimizer": "adamw"}
+    changes |= {"training.schedule": "cosine", "training.momentum": 0.0, "training.learning_rate": 0.01}
+    trainer, seen = trainer_of(name, data, changes), []
+    for event in trainer.run():
+        cut = trainer.cut_log() if trainer.position.update % 4 == 0 else None
+        seen.append((figures(event), cut, trainer.snapshot()["state"]["position"]))
+    other = deferred(name, data, changes)
+    for event, (expected, cut, position) in zip(other.run(), seen, strict=True):
+        if cut is not None:
+            assert other.cut_log() == cut
+        assert figures(event) == expected
+        assert other.position.update == position["update"]
+        if not isinstance(event, Update):
+            assert other.snapshot()["state"]["position"] == position
+
+
+@pytest.mark.gpu
+@NEEDS_ONE
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16", "float16"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_torch_sees_no_wait_in_an_update_on_a_gpu(optimizer, precision, data):
+    changes = {"training.device": "cuda", "training.precision": precision, "training.optimizer": optimizer}
+    changes |= {"training.clip": 0.5, "training.averaging": "ema", "training.truncate": 8}
+    trainer = trainer_of("lm-stream", data, changes)
+    plan = trainer.task.plan(trainer.examples, 0)
+    trainer._update(plan)  # compiles, and makes the state of the optimiser
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        trainer._update(plan)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert math.isfinite(trainer.cut_log()[0])
+
+
+@pytest.mark.gpu
+@NEEDS_ONE
+def test_a_gpu_that_is_waited_for_computes_the_same(data):
+    changes = {"training.device": "cuda", "training.max_steps": 12, "training.validate_every": 5}
+    found = []
+    for wait in (True, False):
+        trainer = trainer_of("lm-stream", data, changes)
+        trainer.deferred = not wait
+        found.append([event.loss for event in trainer.run() if isinstance(event, Update)])
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
+@pytest.mark.parametrize("wrong", ["loss", "gradient"])
+@pytest.mark.parametrize(
+    ("device", "optimizer"),
+    [
+        ("cpu", "adamw"),
+        *(
+            pytest.param("cuda", kind, marks=[pytest.mark.gpu, NEEDS_ONE])
+            for kind in ("adamw", "sgd", "asgd")
+        ),
+    ],
+)
+def test_what_is_not_finite_reaches_no_weight_even_if_nobody_waits(
+    device, optimizer, wrong, data, monkeypatch
+):
+    changes = {"training.device": device, "training.optimizer": optimizer, "training.averaging": "ema"}
+    trainer = deferred("lm-stream", data, changes)
+    updates = trainer.run()
+    next(updates)
+    before = weights_of(trainer)
+    loss = trainer.task.loss
+
+    def broken(*arguments):
+        found = loss(*arguments)
+        total = found.total * math.inf if wrong == "loss" else found.total
+        if wrong == "gradient":
+            total.register_hook(lambda gradient: gradient * math.nan)
+        return replace(found, total=total)
+
+    monkeypatch.setattr(trainer.task, "loss", broken)
+    next(updates)
+    assert trainer.position.update == 2
+    torch.testing.assert_close(weights_of(trainer), before, rtol=0, atol=0)
+    with pytest.raises(DivergedError, match=f"the {wrong} is .* at update 2; the last checkpoint"):
+        trainer.snapshot()
+
+
+def test_tf32_is_on_in_updates_and_validations_and_off_afterwards(data, monkeypatch):
+    trainer = trainer_of("lm-sentence", data, {"training.max_steps": 2, "training.validate_every": 1})
+    trainer.settings = trainer.settings.model_copy(update={"precision": "tf32"})
+    seen = []
+    for name in ("loss", "validate"):
+        method = getattr(trainer.task, name)
+        monkeypatch.setattr(
+            trainer.task, name, lambda *given, method=method: seen.append(switches()) or method(*given)
+        )
+    before = switches()
+    for _ in trainer.run():
+        assert switches() == before
+    assert seen == [(True, True)] * 4
+
+
+def switches():
+    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
