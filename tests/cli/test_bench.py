@@ -1,4 +1,4 @@
-"""The bench's machinery: what it computes from timings, and one tiny run through the command.
+"""The bench's machinery on the CPU: what it computes from timings, and one tiny run through the command.
 
 No test asserts how long anything takes: that is what the command is for.
 """
@@ -15,15 +15,19 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from elman.cli.bench.cases import GROUPS, Case, choose, grid
 from elman.cli.bench.cells import LOOPS
-from elman.cli.bench.measure import Rates, Result, Times, floor, interleave, measure
-from elman.cli.bench.report import as_object, losses, report, shortfalls, table
-from elman.cli.bench.sides import OURS, Errors, Inputs, Run, build, compare
+from elman.cli.bench.cpu.bench import CPUBench
+from elman.cli.bench.cpu.cases import GROUPS, Case, grid
+from elman.cli.bench.cpu.measure import Rates, Result, floor, interleave, measure
+from elman.cli.bench.cpu.sides import OURS, build, compare, draw
+from elman.cli.bench.measure import Times
+from elman.cli.bench.report import as_object, choose, losses, report, table
+from elman.cli.bench.sides import Errors, Run
 from elman.cli.main import app
 from elman.errors import UnknownNameError
 
 RATES = Rates(flops=1e9, bytes=1e9)
+BENCH = CPUBench()
 CASE = Case("lstm", "LSTM", "nn.LSTM", "training", 8, 5, 16, target=0.95)
 
 
@@ -64,15 +68,15 @@ def test_medians_are_not_means() -> None:
 )
 def test_losses_are_told(ours: float, peer: float, target: float, expected: list[str]) -> None:
     found = result(ours, peer, target=target)
-    assert shortfalls(found) == expected
-    assert [loss["why"] for loss in losses([found])] == ([expected] if expected else [])
+    assert BENCH.shortfalls(found) == expected
+    assert [loss["why"] for loss in losses(BENCH, [found])] == ([expected] if expected else [])
 
 
 def test_first_use_has_a_limit_and_a_cache() -> None:
     case = Case("first", "new cell, compiled", None, "first", limit=3.0)
-    assert shortfalls(Result(case, times(2.0))) == []
-    assert shortfalls(Result(case, times(4.0))) == ["over its limit of 3 s"]
-    assert shortfalls(Result(case, times(2.0), from_cache=False)) == [
+    assert BENCH.shortfalls(Result(case, times(2.0))) == []
+    assert BENCH.shortfalls(Result(case, times(4.0))) == ["over its limit of 3 s"]
+    assert BENCH.shortfalls(Result(case, times(2.0), from_cache=False)) == [
         "compiled again instead of taken from the cache"
     ]
 
@@ -117,15 +121,15 @@ def test_every_group_has_cases_and_every_case_a_group() -> None:
 
 
 def test_quick_takes_some_of_every_group() -> None:
-    quick = choose(quick=True, only="")
+    quick = choose(BENCH, quick=True, only="")
     assert {case.group for case in quick} == set(GROUPS)
-    assert len(quick) < len(choose(quick=False, only=""))
+    assert len(quick) < len(choose(BENCH, quick=False, only=""))
 
 
 def test_only_filters_groups() -> None:
-    assert {case.group for case in choose(quick=False, only="str")} == {"stream"}
+    assert {case.group for case in choose(BENCH, quick=False, only="str")} == {"stream"}
     with pytest.raises(UnknownNameError, match="did you mean 'stream'"):
-        choose(quick=False, only="strem")
+        choose(BENCH, quick=False, only="strem")
 
 
 # ---- the sides compute the same ------------------------------------------------------------------
@@ -140,7 +144,7 @@ def test_peers_and_definition_agree(ours: str, mode: str) -> None:
     case = Case("test", ours, peer, mode, 3, 7, 16)
     own, other, same = build(case)
     assert same is (ours != "user's four gates")
-    errors = compare(case, own, other if same else None, Inputs.draw(case))
+    errors = compare(case, own, other if same else None, draw(case))
     assert (errors.peer is not None) is same
     assert max(error or 0.0 for error in errors) < 1e-5
 
@@ -149,7 +153,7 @@ def test_peers_and_definition_agree(ours: str, mode: str) -> None:
 def test_packed_peer_agrees(ours: str) -> None:
     torch.manual_seed(0)
     case = Case("padded", ours, "packed nn.LSTM", "training", 10, 20, 16, padding=0.4)
-    inputs = Inputs.draw(case)
+    inputs = draw(case)
     assert inputs.real_steps == pytest.approx(0.6 * 10 * 20, rel=0.05)
     own, other, same = build(case)
     assert same
@@ -161,7 +165,7 @@ def test_a_wrong_weight_shows_in_the_error() -> None:
     own, other, _ = build(CASE)
     with torch.no_grad():
         own.cell.b[0] += 0.5
-    errors = compare(CASE, own, other, Inputs.draw(CASE))
+    errors = compare(CASE, own, other, draw(CASE))
     assert errors.float64 < 1e-5
     assert errors.peer is not None
     assert errors.peer > 1e-4
@@ -171,16 +175,16 @@ def test_a_wrong_weight_shows_in_the_error() -> None:
 
 def test_training_reaches_every_leaf() -> None:
     own, other, _ = build(CASE)
-    inputs = Inputs.draw(CASE)
+    inputs = draw(CASE)
     for side in (own, other):
         found = Run(side, inputs, training=True).values()
-        assert {"d_x", "d_h", "d_c", "d_W_x", "d_W_h", "d_b"} <= found.keys()
+        assert {"d_x", "d_h", "d_c", *(f"d_cells.0.0.{name}" for name in ("W_x", "W_h", "b"))} <= found.keys()
         assert all(bool(t.any()) for t in found.values())
 
 
 @pytest.mark.parametrize("peer", ["nn.LSTM", "nn.LSTMCell"])
 def test_streams_agree(peer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elman.cli.bench.measure.BLOCK", 2)
+    monkeypatch.setattr("elman.cli.bench.cpu.measure.BLOCK", 2)
     found = measure(Case("stream", "LSTM", peer, "stream", H=16, target=5.0), RATES, quick=True)
     assert found.alternating is not None
     assert found.worst_error is not None
@@ -191,7 +195,7 @@ def test_streams_agree(peer: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_table_is_aligned_and_plain() -> None:
-    lines = table([result(0.002, 0.005), result(0.5, 0.4, B=128)])
+    lines = table(BENCH, [result(0.002, 0.005), result(0.5, 0.4, B=128)])
     assert lines[0].split("  ")[0] == "case"
     assert len({len(line) for line in lines}) == 1
     assert lines[1].split()[-6:] == ["2.00", "5.00", "2.50×", "0.95×", "0.00", "2e-07"]
@@ -199,7 +203,9 @@ def test_table_is_aligned_and_plain() -> None:
 
 
 def test_json_tells_everything() -> None:
-    found = as_object([result(1.0, 0.5)], RATES, {"cpu": "x"}, quick=False)
+    bench = CPUBench()
+    bench.rates = RATES
+    found = as_object(bench, [result(1.0, 0.5)], quick=False)
     assert json.loads(json.dumps(found, allow_nan=False)).keys() == {
         *("version", "quick", "machine", "rates", "method", "cases", "losses")
     }
@@ -211,14 +217,14 @@ def test_json_tells_everything() -> None:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """One small group, measured for no time at all."""
-    monkeypatch.setattr("elman.cli.bench.measure.BUDGET", {True: 0.0, False: 0.0})
+    monkeypatch.setattr("elman.cli.bench.cpu.measure.BUDGET", {True: 0.0, False: 0.0})
     cases = [replace(CASE, group="elman", ours="Elman", peer="nn.RNN", target=1e9)]
-    monkeypatch.setattr("elman.cli.bench.cases.grid", lambda: iter(cases))
+    monkeypatch.setattr("elman.cli.bench.cpu.bench.grid", lambda: iter(cases))
 
 
 @pytest.mark.usefixtures("tiny")
 def test_command_gives_json() -> None:
-    done = CliRunner().invoke(app, ["bench", "--json", "--quick", "--only", "elman"])
+    done = CliRunner().invoke(app, ["bench", "--device", "cpu", "--json", "--quick", "--only", "elman"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     (case,) = found["cases"]
@@ -237,7 +243,7 @@ def test_command_gives_json() -> None:
 
 @pytest.mark.usefixtures("tiny")
 def test_command_gives_a_plain_table(capsys: pytest.CaptureFixture[str]) -> None:
-    report(quick=True, only="elman")
+    report(device="cpu", quick=True, only="elman")
     found = capsys.readouterr()
     assert "\x1b" not in found.out
     for part in ("ours ms", "Losses: 1 of 1 cases", "GFLOP/s", "compiler:", "a look, not a result"):
@@ -247,7 +253,16 @@ def test_command_gives_a_plain_table(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_an_unknown_group_is_a_mistake_of_the_user() -> None:
-    command = [sys.executable, "-c", "from elman.cli.main import run; run()", "bench", "--only", "grru"]
+    command = [
+        sys.executable,
+        "-c",
+        "from elman.cli.main import run; run()",
+        "bench",
+        "--device",
+        "cpu",
+        "--only",
+        "grru",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "did you mean 'gru'?" in done.stderr
@@ -262,5 +277,5 @@ def test_help_answers_without_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().split("\n")[-1] == "0"
-    for word in ("the engine beside torch.nn", "--json", "--quick", "--only"):
+    for word in ("the engine beside torch.nn", "--json", "--quick", "--only", "--device", "--explain"):
         assert word in done.stdout

@@ -32,6 +32,11 @@ class Demonstration(StrEnum):
     memory = "memory"
 
 
+class Device(StrEnum):
+    cpu = "cpu"
+    cuda = "cuda"
+
+
 @app.command()
 def train(
     task: Annotated[str | None, typer.Argument(help="lm, tag, classify, seq2seq or class2seq.")] = None,
@@ -237,11 +242,18 @@ def bench(
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
     quick: Annotated[bool, typer.Option(help="Few sizes and repetitions: a look, not a result.")] = False,
     only: Annotated[str, typer.Option(help="Only groups whose name contains this.")] = "",
+    device: Annotated[
+        Device | None, typer.Option(help="What to measure; CUDA by default if torch sees such a device.")
+    ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="CUDA: how each case would run, and why so; nothing is measured."),
+    ] = False,
 ) -> None:
     """Measure this machine: the engine beside torch.nn, in one run, with the losses."""
     from elman.cli.bench.report import report
 
-    report(as_json=json, quick=quick, only=only)
+    report(device=device, explain=explain, as_json=json, quick=quick, only=only)
 
 
 def run() -> None:

@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-B, T, H = 8, 20, 64
+# B, T, H and the type of the numbers. On CUDA sizes of which several programs share the weights: the form
+# that takes longest to compile.
+SIZES = {"cpu": (8, 20, 64, "float32"), "cuda": (32, 64, 512, "bfloat16")}
 
 
 class FirstUse(NamedTuple):
@@ -22,41 +24,53 @@ class FirstUse(NamedTuple):
     from_cache: bool | None  # whether the later process compiled nothing; None: the first did not either
 
 
-def measure_first() -> FirstUse:
+def measure_first(device: str) -> FirstUse:
     """Two processes, one after the other, with a cache that is empty at first."""
     with tempfile.TemporaryDirectory(prefix="elman-bench-") as folder:
-        first = _first_use(folder)
-        made = _libraries(folder)
-        later = _first_use(folder)
-        return FirstUse(first, later, _libraries(folder) == made if made else None)
+        first = _first_use(device, folder)
+        made = _files(folder)
+        later = _first_use(device, folder)
+        return FirstUse(first, later, _files(folder) == made if made else None)
 
 
-def _first_use(cache: str) -> float:
-    command = [sys.executable, "-m", "elman.cli.bench.first"]
-    environment = {**os.environ, "ELMAN_CACHE": cache}
+def _first_use(device: str, cache: str) -> float:
+    command = [sys.executable, "-m", "elman.cli.bench.first", device]
+    environment = {**os.environ, "ELMAN_CACHE": cache, "TRITON_CACHE_DIR": str(Path(cache, "triton"))}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return float(json.loads(done.stdout)["seconds"])
 
 
-def _libraries(folder: str) -> dict[str, int]:
+def _files(folder: str) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in Path(folder).rglob("*") if path.is_file()}
 
 
-def use_new_cell() -> dict[str, Any]:
+def use_new_cell(device: str) -> dict[str, Any]:
     """What the process does: torch is warm, then a cell is made and trained for one step."""
     import torch
 
     from elman.cli.bench.cells import UserFourGates
     from elman.layers.rnn import RNN
 
-    warm = torch.nn.LSTM(H, H)
-    warm(torch.randn(T, B, H))[0].sum().backward()
-    x = torch.randn(B, T, H)
+    B, T, H, numbers = SIZES[device]
+    kind = {"device": device, "dtype": getattr(torch, numbers)}
+    warm = torch.nn.LSTM(H, H, **kind)
+    warm(torch.randn(T, B, H, **kind))[0].sum().backward()
+    x = torch.randn(B, T, H, **kind)
+    _wait(device)
     start = time.perf_counter()
-    rnn = RNN(UserFourGates, H, H)
+    rnn = RNN(UserFourGates, H, H).to(**kind)
     rnn(x).outputs.square().sum().backward()
+    _wait(device)
     return {"seconds": time.perf_counter() - start}
 
 
+def _wait(device: str) -> None:
+    """Until all that was begun is done."""
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
 if __name__ == "__main__":
-    print(json.dumps(use_new_cell()))
+    print(json.dumps(use_new_cell(sys.argv[1])))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -24,8 +26,48 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "compiler": _compiler_version(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": _now(),
     }
+
+
+def describe_card() -> dict[str, Any]:
+    """The same of a machine with a CUDA device: the first one that torch uses."""
+    card = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {
+        "card": card.name,
+        "memory": f"{card.total_memory / 2**30:.0f} GiB",
+        "multiprocessors": card.multi_processor_count,
+        "capability": f"{card.major}.{card.minor}",
+        "driver": _driver_version(),
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "triton": _triton_version(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cpu": _processor_name(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "date": _now(),
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _driver_version() -> str:
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return "unknown: there is no nvidia-smi"
+    query = [command, "--query-gpu=driver_version", "--format=csv,noheader"]
+    done = subprocess.run(query, capture_output=True, text=True, check=False)
+    return done.stdout.partition("\n")[0].strip() or "unknown"
+
+
+def _triton_version() -> str:
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return "none: cells run on the plain loop"
 
 
 def _processor_name() -> str:

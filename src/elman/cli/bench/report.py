@@ -4,201 +4,208 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
+import torch
 import typer
 
 from elman import __version__
-from elman.cli.bench.cases import GROUPS, Case, choose
-from elman.cli.bench.machine import describe_machine
-from elman.cli.bench.measure import BLOCK, Rates, Result, Times, measure, measure_rates
-
-HEADER = ("case", "ours {unit}", "peer {unit}", "ratio", "target", "ours/floor", "worst error")
-UNITS = {"stream": ("µs", 1e6), "first": ("s", 1.0)}
-METHOD = (
-    "float32; input as wide as the state; one layer; batch-first on both sides",
-    "training: forward and backward, gradients to x, the initial state and all weights",
-    "ours, peer: medians of runs in turn in one process; ratio: peer / ours, above 1 we are faster",
-    f"streams: blocks of {BLOCK} calls of one side; call by call in turn: see --json",
-    "worst error: ‖a−b‖/(‖b‖+1) over outputs, states and gradients, against the peer (where it has the "
-    "same equations) and against a float64 loop",
-)
+from elman.cli.bench.show import align
+from elman.errors import ArgumentError, UnknownNameError, nearest
 
 
-def report(*, as_json: bool = False, quick: bool = False, only: str = "") -> None:
-    """Measure the chosen groups; tables or one JSON object on stdout, progress on stderr."""
-    cases = choose(quick=quick, only=only)
-    machine = describe_machine()
-    if machine["load"] > machine["cores"] / 4:
-        _say(f"others are using this machine (load {machine['load']}): the figures will be off")
-    _say("measuring what the machine can do")
-    rates = measure_rates(quick=quick)
-    results: list[Result] = []
+class Bench(Protocol):
+    """What is measured on one kind of device, and how its results are judged and told.
+
+    A case has a ``group``, a ``name`` and ``small``, whether a quick run takes it; a result its ``case``.
+    """
+
+    @property
+    def groups(self) -> Mapping[str, str]:
+        """Their names and titles."""
+
+    def grid(self) -> Iterator[Any]:
+        """All cases, group by group."""
+
+    def prepare(self, *, quick: bool) -> Iterator[str]:
+        """Finds out what is needed before the first case, and says what it is doing."""
+
+    def machine(self) -> dict[str, Any]:
+        """The facts without which a figure means little."""
+
+    def method(self) -> tuple[str, ...]:
+        """How it was measured, in sentences."""
+
+    def constants(self) -> dict[str, Any]:
+        """What figures were compared with, for JSON."""
+
+    def measure(self, case: Any, *, quick: bool) -> Any: ...
+    def shortfalls(self, result: Any) -> list[str]:
+        """What this case does not reach, in words; empty where all is well."""
+
+    def figures(self, result: Any) -> dict[str, float | None]:
+        """What a case is judged by, for JSON."""
+
+    def summary(self, result: Any) -> str:
+        """The same for people, before what it falls short of; empty where there is nothing."""
+
+    def header(self, group: str) -> tuple[str, ...]: ...
+    def row(self, result: Any) -> tuple[str, ...]:
+        """Its line, column by column as the group's header."""
+
+    def notes(self, result: Any) -> list[str]:
+        """What has to be said below the table."""
+
+    def as_object(self, result: Any) -> dict[str, Any]:
+        """All that is known about a case, for JSON; times in seconds."""
+
+
+def report(
+    *,
+    device: str | None = None,
+    explain: bool = False,
+    as_json: bool = False,
+    quick: bool = False,
+    only: str = "",
+) -> None:
+    """Measure the chosen groups; tables or one JSON object on stdout, progress on stderr.
+
+    Args:
+        device: ``"cpu"`` or ``"cuda"``; None: CUDA if this machine has it.
+        explain: say how the engine would run each case, and measure nothing.
+    """
+    bench = find_bench(device, explain=explain)
+    cases = choose(bench, quick=quick, only=only)
+    if explain:
+        _print_explanations(bench, cases, as_json=as_json)
+        return
+    for line in bench.prepare(quick=quick):
+        _say(line)
+    results: list[Any] = []
     for group in dict.fromkeys(case.group for case in cases):
-        found = [_measured(case, rates, quick) for case in cases if case.group == group]
+        found = [_measured(bench, case, quick) for case in cases if case.group == group]
         results += found
         if not as_json:
-            _print_group(group, found)
+            _print_group(bench, group, found)
     if as_json:
-        typer.echo(
-            json.dumps(
-                as_object(results, rates, machine, quick=quick), indent=1, allow_nan=False, ensure_ascii=False
-            )
-        )
+        _print_json(as_object(bench, results, quick=quick))
     else:
-        _print_end(results, rates, machine, quick=quick)
+        _print_end(bench, results, quick=quick)
 
 
-def _measured(case: Case, rates: Rates, quick: bool) -> Result:
+def find_bench(device: str | None, *, explain: bool = False) -> Bench:
+    """What belongs to this device, if this machine has it."""
+    from elman.cli.bench.cpu.bench import CPUBench
+    from elman.cli.bench.cuda.bench import CUDABench
+
+    available = torch.cuda.is_available()
+    if device == "cuda" and not available:
+        raise ArgumentError(
+            "--device is cuda, but torch sees no CUDA device; check that nvidia-smi lists one and that torch "
+            f"is built for CUDA (this is {torch.__version__}), or measure the CPU with --device cpu"
+        )
+    if device == "cuda" or (device is None and available):
+        return CUDABench()
+    if explain:
+        remedy = "leave out --device cpu" if available else "torch sees none here"
+        raise ArgumentError(f"--explain says how cells are laid out on a CUDA device; {remedy}")
+    return CPUBench()
+
+
+def choose(bench: Bench, *, quick: bool, only: str) -> list[Any]:
+    """The cases of the groups whose name contains ``only``; the small ones where it should be quick."""
+    groups = [group for group in bench.groups if only in group]
+    if not groups:
+        raise UnknownNameError(f"no group of cases has {only!r} in its name; {nearest(only, bench.groups)}")
+    return [case for case in bench.grid() if case.group in groups and (case.small or not quick)]
+
+
+def _measured(bench: Bench, case: Any, quick: bool) -> Any:
     _say(f"{case.group}: {case.name}")
-    return measure(case, rates, quick=quick)
+    return bench.measure(case, quick=quick)
 
 
 def _say(what: str) -> None:
     print(f"· {what}", file=sys.stderr, flush=True)
 
 
-# ---- what was lost -------------------------------------------------------------------------------
+# ---- what was lost, and JSON ---------------------------------------------------------------------
 
 
-def shortfalls(result: Result) -> list[str]:
-    """What this case does not reach, in words; empty where all is well."""
-    case, ratio, found = result.case, result.ratio, []
-    if ratio is not None and ratio < 1:
-        found.append("slower than the peer")
-    if ratio is not None and case.target is not None and ratio < case.target:
-        found.append(f"under its target of {case.target:g}×")
-    if case.limit is not None and result.ours.median > case.limit:
-        found.append(f"over its limit of {case.limit:g} s")
-    if result.from_cache is False:
-        found.append("compiled again instead of taken from the cache")
-    return found
-
-
-def losses(results: Iterable[Result]) -> list[dict[str, Any]]:
+def losses(bench: Bench, results: Iterable[Any]) -> list[dict[str, Any]]:
     """Every case that falls short, and of what."""
     return [
-        {"group": r.case.group, "case": r.case.name, "ratio": r.ratio, "target": r.case.target, "why": why}
-        for r in results
-        if (why := shortfalls(r))
+        {"group": result.case.group, "case": result.case.name, **bench.figures(result), "why": why}
+        for result in results
+        if (why := bench.shortfalls(result))
     ]
 
 
-# ---- JSON ----------------------------------------------------------------------------------------
-
-
-def as_object(
-    results: Sequence[Result], rates: Rates, machine: dict[str, Any], *, quick: bool
-) -> dict[str, Any]:
-    """Everything that is known, for programs; times in seconds."""
+def as_object(bench: Bench, results: Sequence[Any], *, quick: bool) -> dict[str, Any]:
+    """Everything that is known, for programs."""
     return {
         "version": __version__,
         "quick": quick,
-        "machine": machine,
-        "rates": {"flops_per_second": rates.flops, "cached_bytes_per_second": rates.bytes},
-        "method": METHOD,
-        "cases": [_case_object(result) for result in results],
-        "losses": losses(results),
+        "machine": bench.machine(),
+        **bench.constants(),
+        "method": bench.method(),
+        "cases": [bench.as_object(result) for result in results],
+        "losses": losses(bench, results),
     }
 
 
-def _case_object(result: Result) -> dict[str, Any]:
-    found = {
-        **asdict(result.case),
-        "name": result.case.name,
-        "D": result.case.D,
-        "ours_seconds": asdict(result.ours),
-        "peer_seconds": asdict(result.peer) if result.peer else None,
-        "ratio": result.ratio,
-        "floor_seconds": result.floor,
-        "ours_over_floor": result.over_floor,
-        "peer_over_floor": result.peer.median / result.floor if result.peer and result.floor else None,
-        "errors": result.errors._asdict() if result.errors else None,
-    }
-    if result.alternating is not None:
-        ours, peer = result.alternating
-        found["alternating"] = {
-            "ours_seconds": asdict(ours),
-            "peer_seconds": asdict(peer),
-            "ratio": peer.median / ours.median,
-        }
-    if result.from_cache is not None:
-        found["from_cache"] = result.from_cache
-    return found
+def _print_json(found: dict[str, Any]) -> None:
+    typer.echo(json.dumps(found, indent=1, allow_nan=False, ensure_ascii=False))
 
 
-# ---- tables --------------------------------------------------------------------------------------
+# ---- for people ----------------------------------------------------------------------------------
 
 
-def table(results: Sequence[Result]) -> list[str]:
-    """Aligned lines: a header and one line a case."""
-    unit, scale = UNITS.get(results[0].case.group, ("ms", 1e3))
-    rows = [tuple(title.format(unit=unit) for title in HEADER)]
-    rows += [_row(result, scale) for result in results]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+def table(bench: Bench, results: Sequence[Any]) -> list[str]:
+    """Aligned lines of one group: a header and one line a case."""
+    return align([bench.header(results[0].case.group), *(bench.row(result) for result in results)])
 
 
-def _row(result: Result, scale: float) -> tuple[str, ...]:
-    case = result.case
-    target = f"{case.target:g}×" if case.target is not None else "–"
-    if case.limit is not None:
-        target = f"≤ {case.limit:g} s"
-    if result.from_cache is not None:
-        target = "cached" if result.from_cache else "not cached"
-    return (
-        case.name,
-        _number(result.ours, scale),
-        _number(result.peer, scale),
-        f"{result.ratio:.2f}×" if result.ratio is not None else "–",
-        target,
-        f"{result.over_floor:.2f}" if result.over_floor is not None else "–",
-        f"{result.worst_error:.0e}" if result.worst_error is not None else "–",
-    )
-
-
-def _number(times: Times | None, scale: float) -> str:
-    """Three digits at least, and no powers of ten."""
-    if times is None:
-        return "–"
-    value = times.median * scale
-    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
-
-
-def _print_group(group: str, results: Sequence[Result]) -> None:
-    header, *lines = table(results)
-    typer.secho(f"\n{group}: {GROUPS[group]}", bold=True)
+def _print_group(bench: Bench, group: str, results: Sequence[Any]) -> None:
+    header, *lines = table(bench, results)
+    typer.secho(f"\n{group}: {bench.groups[group]}", bold=True)
     typer.secho(header, dim=True)
     for line, result in zip(lines, results, strict=True):
-        typer.secho(line, fg="red" if shortfalls(result) else None)
+        typer.secho(line, fg="red" if bench.shortfalls(result) else None)
+    for note in dict.fromkeys(note for result in results for note in bench.notes(result)):
+        typer.echo(f"  {note}")
 
 
-def _print_end(results: Sequence[Result], rates: Rates, machine: dict[str, Any], *, quick: bool) -> None:
-    lost = losses(results)
+def _print_end(bench: Bench, results: Sequence[Any], *, quick: bool) -> None:
+    lost = [result for result in results if bench.shortfalls(result)]
     typer.secho(f"\nLosses: {len(lost)} of {len(results)} cases", bold=True)
-    for loss in lost:
-        ratio = f" {loss['ratio']:.2f}×" if loss["ratio"] is not None else ""
-        typer.echo(f"  {loss['group']}: {loss['case']}:{ratio} {', '.join(loss['why'])}")
+    for result in lost:
+        summary = bench.summary(result)
+        why = ", ".join(bench.shortfalls(result))
+        typer.echo(f"  {result.case.group}: {result.case.name}:{summary and f' {summary}'} {why}")
     typer.secho("\nHow it was measured", bold=True)
-    for line in (*METHOD, _floor_line(rates)):
+    for line in bench.method():
         typer.echo(f"  {line}")
     if quick:
         typer.echo("  quick: few sizes and repetitions; a look, not a result")
     typer.secho("\nMachine", bold=True)
-    for name, value in {"elman": __version__, **machine}.items():
+    for name, value in {"elman": __version__, **bench.machine()}.items():
         typer.echo(f"  {name}: {value}")
 
 
-def _floor_line(rates: Rates) -> str:
-    return (
-        f"floor: the products at this machine's {rates.flops / 1e9:.0f} GFLOP/s; for fewer than 4 rows at "
-        f"least the reading of the recurrent weights at {rates.bytes / 1e9:.0f} GB/s, all threads"
-    )
+def _print_explanations(bench: Bench, cases: Iterable[Any], *, as_json: bool) -> None:
+    from elman.cli.bench.cuda.explain import explain
+
+    found = []
+    for case in cases:
+        if case.kind == "first":  # a process of its own
+            continue
+        lines = explain(case)
+        found.append({"group": case.group, "case": case.name, "lines": lines})
+        if not as_json:
+            typer.secho(f"{case.group}: {case.name}", bold=True)
+            for line in lines:
+                typer.echo(f"  {line}")
+    if as_json:
+        _print_json({"version": __version__, "machine": bench.machine(), "cases": found})

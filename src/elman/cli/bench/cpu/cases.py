@@ -1,12 +1,10 @@
-"""What ``elman bench`` measures: the grid as a list of cases, without a single tensor."""
+"""What ``elman bench`` measures on the CPU: the grid as a list of cases, without a single tensor."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-
-from elman.errors import UnknownNameError, nearest
 
 
 @dataclass(frozen=True)
@@ -87,11 +85,3 @@ def grid() -> Iterator[Case]:
         yield Case("free", ours, "Python loop", mode, B, 100, H, target=1.0)
     yield Case("first", FIRST, None, "first", limit=3.0)
     yield Case("first", LATER, None, "first")
-
-
-def choose(*, quick: bool, only: str) -> list[Case]:
-    """The cases of the groups whose name contains ``only``; the small ones where it should be quick."""
-    groups = [group for group in GROUPS if only in group]
-    if not groups:
-        raise UnknownNameError(f"no group of cases has {only!r} in its name; {nearest(only, GROUPS)}")
-    return [case for case in grid() if case.group in groups and (case.small or not quick)]

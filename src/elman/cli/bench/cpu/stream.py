@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elman.cli.bench.cases import Case
+from elman.cli.bench.cpu.cases import Case
 from elman.cli.bench.sides import Errors, worst_error
 from elman.layers.rnn import RNN
 

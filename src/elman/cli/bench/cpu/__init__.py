@@ -1,0 +1,1 @@
+"""What is measured on the CPU, and how."""
