@@ -202,6 +202,10 @@ class Cell(nn.Module, metaclass=_Finished):
         return type(self).project is not Cell.project or not self._inputs
 
     @property
+    def starts_at_zero(self) -> bool:
+        return type(self).initial_state is Cell.initial_state
+
+    @property
     def reads_whole_state(self) -> bool:
         return type(self).O is not Cell.O
 

@@ -14,7 +14,7 @@ from elman.errors import ArgumentError, ShapeError
 from elman.layers.dropout import Regularisers, keep_mask
 from elman.layers.stream import Stream
 from elman.recurrence.contract import Noise, Unrolled
-from elman.recurrence.unroll import BACKENDS, check_state, streams
+from elman.recurrence.unroll import BACKENDS, check_state, streams, unroll_layer
 from elman.registry import CELLS, construct
 from elman.tensors.checks import (
     check_choice,
@@ -130,26 +130,29 @@ class RNN(nn.Module):
         x = self._check_type(x)
         if lengths is not None:
             lengths = check_lengths(lengths, B, T).to(x.device)
-        starts = self._start(state, B, x)
-        results: list[Unrolled] = []
-        with own_precision(x):
-            for depth in range(self.layers):
-                x = F.dropout(x, self.dropout, self.training) if depth else x
-                x = self._drop_input(x)
-                results = [
-                    cell(
-                        x,
-                        starts[depth][direction],
-                        lengths,
-                        reverse=direction == 1,
-                        noise=self._noise(cell, B, T, x),
-                        backend=self.backend,
-                    )
-                    for direction, cell in enumerate(self._directions(depth))
-                ]
-                starts[depth] = tuple(result.state for result in results)
-                x = _side_by_side([result.outputs for result in results])
-        return Unrolled(x, _side_by_side([result.last for result in results]), self._nest(starts))
+        if state is None and self.initial_state == "zero":  # made by the engine, if at all
+            starts: list[Any] = [(None,) * self.directions] * self.layers
+        else:
+            starts = self._start(state, B, x)
+        last = x
+        for depth in range(self.layers):
+            x = F.dropout(x, self.dropout, self.training) if depth else x
+            x = self._drop_input(x)
+            cells = self._directions(depth)
+            noises = [self._noise(cell, B, T, x) for cell in cells]
+            x, last, starts[depth] = self._walk(cells, x, starts[depth], lengths, noises)
+        return Unrolled(x, last, self._nest(starts))
+
+    def _walk(self, cells: list[Cell], x: Tensor, states: Any, lengths: Any, noises: list[Noise]) -> Unrolled:
+        """One layer; where somebody listens to the calls of a cell, its cells are called one by one."""
+        if not any(cell.has_hooks for cell in cells):
+            return unroll_layer(cells, x, states, lengths, noises=noises, backend=self.backend, checked=True)
+        results = [
+            cell(x, states[d], lengths, reverse=d == 1, noise=noises[d], backend=self.backend)
+            for d, cell in enumerate(cells)
+        ]
+        outputs, lasts, finals = zip(*results, strict=True)
+        return Unrolled(torch.cat(outputs, -1), torch.cat(lasts, -1), finals)
 
     def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """One step of a stream: ``y, state = rnn.step(x, state)`` for x (B, D); equals the sequence form."""
@@ -295,7 +298,3 @@ def _widths(hidden_size: int | Sequence[int], layers: int | None) -> tuple[int, 
 
 def _converted(field: Any, like: Tensor) -> Any:
     return field.to(like.dtype) if isinstance(field, Tensor) else field
-
-
-def _side_by_side(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, -1)

@@ -69,6 +69,10 @@ class Walkable(Protocol):
     def reads_whole_state(self) -> bool:
         """Whether O needs more than the first entry of the state."""
 
+    @property
+    def starts_at_zero(self) -> bool:
+        """Whether ``initial_state`` is zero."""
+
     def initial_state(self, batch_size: int, like: Tensor) -> Any: ...
     def project(self, x: Tensor) -> Tensor: ...
     def step(self, x: Any, s: Any, product: Product) -> Any: ...

@@ -1,8 +1,9 @@
-"""The pointwise operations that equations may use: one row each, with its derivative and its C.
+"""The pointwise operations that equations may use: one row each, with its text and its derivative.
 
 A derivative is written in the symbols of the equations themselves: given ``g`` (the gradient of the
 result), ``y`` (the result) and the arguments, it returns the gradient of each argument, or None for
-one that takes no gradient. The C text calls the vector functions of ``cpu/mathematics.c``.
+one that takes no gradient. The text is C and Triton alike: it calls the functions of
+``cpu/mathematics.c`` and ``triton/mathematics.py``, which have the same names.
 """
 
 from collections.abc import Callable
@@ -15,15 +16,17 @@ Derivative = Callable[..., tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Operation:
-    """What an operation is: its derivative, its C, and how it behaves.
+    """What an operation is: its text, its derivative, and how it behaves.
 
     dear: if the backward pass needs the result it is saved; a cheap one is computed again.
+    bounded: the result is between -1 and 1, so that few bits hold it.
     boolean: the result is a truth value.
     """
 
-    c: str
+    text: str
     derivative: Derivative
     dear: bool = False
+    bounded: bool = False
     boolean: bool = False
 
 
@@ -60,8 +63,10 @@ OPERATIONS: dict[str, Operation] = {
     "div": Operation("({0} / {1})", lambda g, y, a, b: (g / b, -g * y / b), dear=True),
     "neg": Operation("(-{0})", lambda g, y, a: (-g,)),
     "pow": Operation("power({0}, {1})", _pow, dear=True),
-    "sigmoid": Operation("sigmoid({0})", lambda g, y, a: (g * (y * (1.0 - y)),), dear=True),
-    "tanh": Operation("hyperbolic_tangent({0})", lambda g, y, a: (g * (1.0 - y * y),), dear=True),
+    "sigmoid": Operation("sigmoid({0})", lambda g, y, a: (g * (y * (1.0 - y)),), dear=True, bounded=True),
+    "tanh": Operation(
+        "hyperbolic_tangent({0})", lambda g, y, a: (g * (1.0 - y * y),), dear=True, bounded=True
+    ),
     "relu": Operation("rectify({0})", lambda g, y, a: ((a > 0.0).where(g, 0.0),)),
     "softplus": Operation("softplus({0})", lambda g, y, a: (g * a.sigmoid(),), dear=True),
     "gelu": Operation("gelu({0})", _gelu, dear=True),
@@ -74,9 +79,10 @@ OPERATIONS: dict[str, Operation] = {
         "error_function({0})",
         lambda g, y, a: (g * (1.1283791670955126 * (-(a * a)).exp()),),
         dear=True,
+        bounded=True,
     ),
-    "sin": Operation("sine({0})", lambda g, y, a: (g * a.cos(),), dear=True),
-    "cos": Operation("cosine({0})", lambda g, y, a: (-g * a.sin(),), dear=True),
+    "sin": Operation("sine({0})", lambda g, y, a: (g * a.cos(),), dear=True, bounded=True),
+    "cos": Operation("cosine({0})", lambda g, y, a: (-g * a.sin(),), dear=True, bounded=True),
     "maximum": Operation("larger({0}, {1})", _maximum),
     "minimum": Operation("smaller({0}, {1})", _minimum),
     "clamp": Operation(

@@ -266,8 +266,8 @@ def _plain(op: str, arity: int) -> Callable[..., Symbol]:
     return function
 
 
-# Every row of the table as a function; how many arguments it takes is seen in its C.
-_PLAIN = {op: _plain(op, row.c.count("{")) for op, row in OPERATIONS.items()}
+# Every row of the table as a function; how many arguments it takes is seen in its text.
+_PLAIN = {op: _plain(op, row.text.count("{")) for op, row in OPERATIONS.items()}
 _NUMPY = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div"}
 _NUMPY |= {"less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge"}
 _NUMPY |= {"equal": "eq", "not_equal": "ne"}

@@ -6,8 +6,10 @@ import inspect
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from elman.errors import BackendError, BackendNotice, ShapeError
@@ -15,14 +17,14 @@ from elman.recurrence import loop
 from elman.recurrence.contract import SILENCE, Noise, Unrolled, Walkable
 from elman.recurrence.cpu import backend as cpu
 from elman.recurrence.cpu.compile import compiler
+from elman.recurrence.triton import backend as triton
 from elman.tensors.checks import check_choice, check_lengths, check_like, check_tensor
-from elman.tensors.tracing import extraordinary, opaque
+from elman.tensors.tracing import extraordinary, in_autocast, opaque, own_precision
 
-BACKENDS = ("auto", "loop", "cpu")
+BACKENDS = ("auto", "loop", "cpu", "triton")
 _noticed: set[str] = set()
 
 
-@opaque
 def unroll(
     cell: Walkable,
     x: Tensor,
@@ -38,20 +40,71 @@ def unroll(
     At a padded step (``lengths``, (B,)) the state is carried and the output is zero; with ``reverse``
     every row is read from its own last real step to its first.
     """
+    outputs, last, (final,) = unroll_layer(
+        (cell,), x, (state,), lengths, reverse=reverse, noises=(noise,), backend=backend
+    )
+    return Unrolled(outputs, last, final)
+
+
+@opaque
+def unroll_layer(
+    cells: Sequence[Walkable],
+    x: Tensor,
+    states: Sequence[Any],
+    lengths: Any = None,
+    *,
+    reverse: bool = False,
+    noises: Sequence[Noise],
+    backend: str = "auto",
+    checked: bool = False,
+) -> Unrolled:
+    """The directions of a layer, outputs side by side; the second of two reads from the end.
+
+    Lengths that are ``checked`` are known to be right and to lie where x lies.
+
+    Under CUDA's autocast the recurrence computes in its numbers, with a float32 state; any other
+    backend keeps the precision of the weights, since errors add up over time.
+    """
     check_choice("backend", backend, BACKENDS)
-    B, T, _ = check_tensor("x", x, ("B", "T", cell.input_size)).shape
-    weights = cell.weights()  # once: a parametrisation computes them
-    present = [weight for weight in (*weights[:3], *weights[3]) if weight is not None]
+    B, T, _ = check_tensor("x", x, ("B", "T", cells[0].input_size)).shape
+    weights = [cell.weights() for cell in cells]  # once: a parametrisation computes them
+    present = [w for own in weights for w in (*own[:3], *own[3]) if w is not None]
+    like = x.new_empty(0, dtype=present[0].dtype) if present and in_autocast(x) else x
     for weight in present:
-        check_like("x", x, "the cell", weight)
-    if lengths is not None:
+        check_like("x", like, "the cell", weight)
+    if lengths is not None and not checked:
         lengths = check_lengths(lengths, B, T).to(x.device)
-    state = check_state("state", cell, cell.initial_state(B, x) if state is None else state, B, x)
-    if choose(cell, backend, noise, x, *state, *present) == "cpu":
-        outputs, final = cpu.walk(cell, weights, x, state, lengths, reverse=reverse, noise=noise)
+    given = any(state is not None for state in states)
+    if given or not (x.is_cuda and cells[0].starts_at_zero):  # there, zeros are made where they are used
+        states = [
+            check_state("state", cell, cell.initial_state(B, like) if state is None else state, B, like)
+            for cell, state in zip(cells, states, strict=True)
+        ]
+    tensors = (x, *(field for state in states if state is not None for field in state), *present)
+    chosen = choose(cells[0], backend, noises[0], *tensors)
+    if chosen == "triton":
+        parts, finals = triton.walk(cells, weights, x, states, lengths, reverse=reverse, noises=noises)
     else:
-        outputs, final = loop.walk(cell, x, state, lengths, reverse=reverse, noise=noise)
-    return Unrolled(outputs, cell.O(final), final)
+        parts, finals, exact = [], [], x.to(like.dtype)
+        states = [
+            cell.initial_state(B, exact) if state is None else state
+            for cell, state in zip(cells, states, strict=True)
+        ]
+        with own_precision(x):
+            for d, (cell, own, state, noise) in enumerate(zip(cells, weights, states, noises, strict=True)):
+                how: dict[str, Any] = {"reverse": reverse ^ (d == 1), "noise": noise}
+                if chosen == "cpu":
+                    outputs, final = cpu.walk(cell, own, exact, state, lengths, **how)
+                else:
+                    outputs, final = loop.walk(cell, exact, state, lengths, **how)
+                parts.append(outputs)
+                finals.append(final)
+    lasts = [cell.O(final) for cell, final in zip(cells, finals, strict=True)]
+    return Unrolled(_side_by_side(parts), _side_by_side(lasts), tuple(finals))
+
+
+def _side_by_side(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
 
 def check_state(name: str, cell: Walkable, state: Any, B: int, like: Tensor) -> Any:
@@ -81,9 +134,14 @@ def choose(cell: Walkable, backend: str, noise: Noise, *tensors: Tensor) -> str:
     """The backend that serves: what was asked for if it can, else an error that says why."""
     if backend == "loop":
         return "loop"
-    reason = _hindrance(cell, noise, *tensors)
+    device = tensors[0].device.type
+    kernels = "triton" if device == "cuda" else "cpu"
+    if cell.equations is None or backend in ("auto", kernels):
+        reason = _hindrance(cell, noise, *tensors)
+    else:
+        reason = f"the tensors are on {device}"
     if reason is None:
-        return "cpu"
+        return kernels
     if backend != "auto":
         raise BackendError(f"backend {backend!r} cannot serve: {reason}; use backend='auto' or 'loop'")
     return "loop"
@@ -96,11 +154,14 @@ def _hindrance(cell: Walkable, noise: Noise, *tensors: Tensor) -> str | None:
     first = tensors[0]
     if not first.dtype.is_floating_point:
         return f"the tensors are {first.dtype}"
-    if first.device.type not in ("cpu", "meta"):
-        return _say(f"there is no kernel for {first.device.type} yet")
+    if first.device.type not in ("cpu", "meta", "cuda"):
+        return _say(f"there are no kernels for {first.device.type}")
     reason = extraordinary(*tensors)
     if reason is not None:
         return reason
+    if first.is_cuda:
+        reason = triton.hindrance(first)
+        return _say(reason) if reason == triton.missing() and reason else reason
     if os.name != "posix" or sys.maxsize < 1 << 32:
         return _say("kernels are built on 64-bit Unix only")
     if compiler() is None:

@@ -87,7 +87,8 @@ def check_lengths(lengths: Any, B: int, T: int) -> Tensor:
     if lengths.dtype.is_floating_point or lengths.dtype == torch.bool or lengths.dtype.is_complex:
         raise ShapeError(f"lengths is {lengths.dtype}; it must hold whole numbers")
     checked: Tensor = lengths.long()
-    if not torch.compiler.is_compiling():
+    recorded = checked.is_cuda and torch.cuda.is_current_stream_capturing()  # a graph has no values yet
+    if not (recorded or torch.compiler.is_compiling()):
         low, high = int(checked.min()), int(checked.max())
         if low < 1 or high > T:
             row = int(checked.argmin() if low < 1 else checked.argmax())

@@ -41,17 +41,16 @@ def own_precision(x: Tensor) -> AbstractContextManager[Any]:
 
 
 def extraordinary(*tensors: Tensor | None) -> str | None:
-    """Why these are not plain tensors of this process's memory, or None if they are.
+    """Why these are not plain tensors of one memory, or None if they are.
 
     Code that reads memory by address, or that is differentiated by hand, serves plain tensors only.
     """
     reason = observed()
     if reason is not None:
         return reason
-    for tensor in tensors:
-        if tensor is None:
-            continue
-        if tensor.device.type != "cpu":
+    present = [tensor for tensor in tensors if tensor is not None]
+    for tensor in present:
+        if tensor.device != present[0].device or tensor.device.type not in ("cpu", "cuda"):
             return f"a tensor is on {tensor.device}"
         if type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter:
             return f"a tensor is of the kind {type(tensor).__name__}"

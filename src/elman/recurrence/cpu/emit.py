@@ -10,9 +10,9 @@ and the two products, unrolled here because compilers differ in what they unroll
     forward_product, backward_product(rows, a, row_stride, groups, group_stride, count, w, out)
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from elman.recurrence.operations import OPERATIONS
+from elman.recurrence.statements import statements
 from elman.recurrence.symbols import Node
 from elman.recurrence.trace import Equations, Gradients
 
@@ -126,37 +126,18 @@ def overlaid(equations: Equations, gradients: Gradients) -> int:
 
 def _body(
     names: dict[tuple[str, str], str],
-    available: dict[int, str],
-    targets: Iterable[tuple[str, Node | None]],
+    known: dict[int, str],
+    targets: Sequence[tuple[str, Node | None]],
 ) -> list[str]:
-    """Statements that compute the targets, each node once, in an order that keeps sources first."""
-    lines: list[str] = []
-    text = dict(available)
-
-    def write(root: Node) -> str:
-        todo = [root]
-        while todo:
-            node = todo[-1]
-            if node.index in text:
-                todo.pop()
-                continue
-            missing = [a for a in node.args if a.index not in text]
-            if missing:
-                todo.extend(missing)
-                continue
-            todo.pop()
-            if node.op == "constant":
-                text[node.index] = f"all({_number(node.value or 0.0)})"
-            elif not node.args:
-                text[node.index] = names[node.op, node.name]
-            else:
-                expression = OPERATIONS[node.op].c.format(*(text[a.index] for a in node.args))
-                text[node.index] = f"t{node.index}"
-                lines.append(f"  {'M' if node.boolean else 'V'} t{node.index} = {expression};")
-        return text[root.index]
-
-    computed = [(target, write(node) if node is not None else "all(0)") for target, node in targets]
-    return lines + [f"  {target} = {value};" for target, value in computed]
+    """Statements that compute the targets."""
+    lines, values = statements(
+        [node for _, node in targets],
+        leaves=names,
+        known=known,
+        constant=lambda value: f"all({_number(value)})",
+        assign=lambda name, value, truth: f"  {'M' if truth else 'V'} {name} = {value};",
+    )
+    return lines + [f"  {target} = {value};" for (target, _), value in zip(targets, values, strict=True)]
 
 
 def _vectors(names: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from elman.recurrence.again import differentiate
 from elman.recurrence.contract import Noise, Walkable
 from elman.recurrence.cpu.kernel import Kernel, threads
 from elman.recurrence.loop import walk_parts
@@ -115,11 +117,8 @@ class _Scan(torch.autograd.Function):
         tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[4:]
         leaves = Leaves.of(ctx.kernel, tensors[: ctx.count])
         if torch.is_grad_enabled() or observed(*gradients) is not None:
-            again = torch.is_grad_enabled()
-            with torch.enable_grad():
-                found = _differentiable(
-                    ctx.cell, ctx.kernel, leaves, ctx.shape, ctx.whole, gradients, wanted, again
-                )
+            walk = partial(_walk_again, ctx.cell, ctx.kernel, ctx.shape, ctx.whole)
+            found = differentiate(walk, leaves.flat(), gradients, wanted, again=torch.is_grad_enabled())
         else:
             with own_precision(leaves.x):
                 found = _backward(ctx.kernel, leaves, ctx.shape, tensors[ctx.count :], gradients, wanted)
@@ -312,42 +311,19 @@ class _Plan:
         return order, offsets[order], lengths[order]
 
 
-def _differentiable(
-    cell: Walkable,
-    kernel: Kernel,
-    leaves: Leaves,
-    shape: Shape,
-    whole: bool,
-    gradients: tuple[Tensor | None, ...],
-    wanted: tuple[bool, ...],
-    again_differentiable: bool,
-) -> tuple[Tensor | None, ...]:
-    """The same gradients through the plain loop, where torch sees every operation."""
-    flat = leaves.flat()
-    fresh = [t.view_as(t) if t is not None and w else t for t, w in zip(flat, wanted, strict=True)]
-    again = Leaves.of(kernel, tuple(fresh))
-    noise = zip(kernel.equations.noise, again.noise, strict=True)
+def _walk_again(cell: Walkable, kernel: Kernel, shape: Shape, whole: bool, flat: list[Any]) -> list[Tensor]:
+    """What the kernel computes, by the plain loop."""
+    leaves = Leaves.of(kernel, tuple(flat))
+    noise = zip(kernel.equations.noise, leaves.noise, strict=True)
     drawn = {name: shape.padded(n) != 0 for name, n in noise}
-    parts = shape.padded(again.x if again.W_x is None else affine(again.x, again.W_x, again.b))
+    parts = shape.padded(leaves.x if leaves.W_x is None else affine(leaves.x, leaves.W_x, leaves.b))
     states, final = walk_parts(
-        cell.with_vectors(again.vectors),
+        cell.with_vectors(leaves.vectors),
         parts if shape.lengths is None else fill_padding(parts, shape.lengths),
-        again.W_h,
-        cell.State(*again.initial),
+        leaves.W_h,
+        cell.State(*leaves.initial),
         shape.lengths,
         reverse=shape.reverse,
-        noise=Noise(mask=again.mask, zoneout={**kernel.rates, **drawn}),
+        noise=Noise(mask=leaves.mask, zoneout={**kernel.rates, **drawn}),
     )
-    shown = states if whole else states[:1]
-    results = [*(shape.rows(field) for field in shown), *final]
-    pairs = [(r, g) for r, g in zip(results, gradients, strict=True) if g is not None and r.requires_grad]
-    found = iter(
-        torch.autograd.grad(
-            [result for result, _ in pairs],
-            [t for t, w in zip(fresh, wanted, strict=True) if t is not None and w],
-            [gradient for _, gradient in pairs],
-            create_graph=again_differentiable,
-            allow_unused=True,
-        )
-    )
-    return tuple(next(found) if w else None for w in wanted)
+    return [*(shape.rows(field) for field in (states if whole else states[:1])), *final]

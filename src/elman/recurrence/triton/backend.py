@@ -1,0 +1,191 @@
+"""The walk of pointwise cells on a CUDA device: prepare, choose a plan, run the kernels, read O."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elman.errors import ShapeError
+from elman.recurrence.contract import SILENCE, Noise, Walkable
+from elman.recurrence.trace import add_zoneout
+from elman.recurrence.triton.emit.kernel import Step
+from elman.recurrence.triton.launch import DoesNotFit
+from elman.recurrence.triton.plan import Card, Plan, Work, plans, why_not
+from elman.recurrence.triton.scan import Direction, Walk, scan
+from elman.tensors.tracing import in_autocast
+
+_making = threading.Lock()
+_refused: set[tuple[Card, Work, Plan]] = set()  # plans that a card turned down
+NUMBERS = (torch.float32, torch.bfloat16, torch.float16)
+
+Weights = tuple[Tensor | None, Tensor | None, Tensor | None, tuple[Tensor, ...]]  # W_x, b, W_h, vectors
+
+
+@functools.cache
+def missing() -> str | None:
+    """Why there are no kernels on this machine, or None."""
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return "Triton is not installed (it comes with torch's CUDA builds; pip install triton)"
+    return None
+
+
+def computes_in(x: Tensor) -> torch.dtype:
+    """What is multiplied: the tensors' own numbers, under autocast its numbers."""
+    return torch.get_autocast_dtype("cuda") if in_autocast(x) else x.dtype
+
+
+def hindrance(x: Tensor) -> str | None:
+    """Why these numbers, or this card, cannot be served, or None."""
+    if computes_in(x) not in NUMBERS:
+        return f"kernels on the GPU compute in float32, bfloat16 and float16, not {x.dtype}"
+    return _too_old(x.device) or missing()
+
+
+@functools.cache
+def _too_old(device: torch.device) -> str | None:
+    if torch.cuda.get_device_capability(device) >= (8, 0):
+        return None
+    return f"{torch.cuda.get_device_name(device)} is older than the kernels need (compute capability 8.0)"
+
+
+@functools.cache
+def card_of(device: torch.device) -> Card:
+    from triton.runtime import driver
+
+    found = driver.active.utils.get_device_properties(device.index)
+    name = torch.cuda.get_device_name(device)
+    return Card(name, found["multiprocessor_count"], found["max_shared_mem"])
+
+
+def precision() -> str:
+    """Of float32 products, as torch is told to compute its own."""
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+
+
+def step_of(cell: Walkable, noise: Noise = SILENCE) -> Step:
+    """The equations of this cell under this kind of zoneout, with their gradients."""
+    equations = cell.equations
+    assert equations is not None
+    rates = {n: z if isinstance(z, float) else None for n, z in noise.zoneout.items()}
+    key = ("step", *rates.items())
+    if key not in equations.compiled:
+        with _making:  # making one extends the graph, which threads must not do at once
+            if key not in equations.compiled:
+                noisy = add_zoneout(equations, rates) if rates else replace(equations, compiled={})
+                equations.compiled[key] = Step(noisy)
+    step: Step = equations.compiled[key]
+    return step
+
+
+def explain(cell: Walkable, B: int, dtype: torch.dtype, *, directions: int = 1) -> list[str]:
+    """Which form a walk of B rows takes on this card, how it is tiled, and why no faster one."""
+    card = card_of(torch.device("cuda", torch.cuda.current_device()))
+    work = _work(step_of(cell), cell.hidden_size, B, dtype, directions)
+    chosen, *others = plans(work, card)
+    return [
+        f"{card.name}: {card.processors} processors, {card.memory / 1024:.0f} KB on chip for a program",
+        f"taken: {chosen}",
+        *(f"instead of {other}" for other in others[:3]),
+        *(f"not {reason}" for reason in why_not(work, card)),
+    ]
+
+
+def _work(step: Step, H: int, B: int, dtype: torch.dtype, directions: int) -> Work:
+    numbers = str(dtype).removeprefix("torch.")
+    exact = precision() if dtype == torch.float32 else ""
+    return Work(H, B, len(step.equations.products), step.columns, numbers, exact, directions)
+
+
+def walk(
+    cells: Sequence[Walkable],
+    weights: Sequence[Weights],
+    x: Tensor,
+    states: Sequence[Any],
+    lengths: Tensor | None,
+    *,
+    reverse: bool,
+    noises: Sequence[Noise],
+) -> tuple[list[Tensor], list[Any]]:
+    """The directions of a layer at once: outputs (B, T, ·) and the final state of every direction.
+
+    One direction may be walked in either order; of two, the second is walked from the end.
+    """
+    B, T = x.shape[:2]
+    cell, noise = cells[0], noises[0]
+    step = step_of(cell, noise)
+    numbers, H = computes_in(x), cell.hidden_size
+    itself = cell.projects_itself
+    given = torch.cat([c.project(x) for c in cells], -1) if itself and step.equations.inputs else x
+    directions = [
+        Direction(
+            None if itself else W_x,
+            None if itself else b,
+            W_h if n.weight is None else n.weight,
+            n.mask,
+            tuple(n.zoneout[name] for name in step.equations.noise),  # type: ignore[misc]
+            vectors,
+            (None,) * len(cell.State._fields) if state is None else tuple(state),
+        )
+        for (W_x, b, W_h, vectors), state, n in zip(weights, states, noises, strict=True)
+    ]
+    _check_shapes(step, directions, given, H)
+    whole = cell.reads_whole_state
+    card, work = card_of(x.device), _work(step, H, B, numbers, len(cells))
+    for plan in plans(work, card):
+        if (card, work, plan) in _refused:
+            continue
+        this = Walk(
+            cells=tuple(cells),
+            step=step,
+            plan=plan,
+            numbers=numbers,
+            exact=next((t.dtype for own in weights for t in own[:3] if t is not None), x.dtype),
+            precision=work.precision,
+            B=B,
+            T=T,
+            H=H,
+            reverse=reverse,
+            lengths=lengths,
+            whole=whole,
+            rates={name: z for name, z in noise.zoneout.items() if isinstance(z, float)},
+            refuse=functools.partial(_refused.add, (card, work, plan)),
+        )
+        try:
+            sequences, final = scan(this, given, directions)
+            break
+        except DoesNotFit:
+            _refused.add((card, work, plan))
+    if not whole:
+        return [sequences[0]], final
+    split = [sequence.view(B, T, len(cells), H).unbind(2) for sequence in sequences]
+    return [c.O(c.State(*(s[d] for s in split))) for d, c in enumerate(cells)], final
+
+
+def _check_shapes(step: Step, directions: list[Direction], x: Tensor, H: int) -> None:
+    """Kernels go by address, so that a weight of another shape must not reach them."""
+    e = step.equations
+    wide, deep = len(e.inputs) * H, len(e.products) * H
+    for direction in directions:
+        expected: list[tuple[str, Tensor | None, tuple[int, ...]]] = [
+            ("W_x", direction.W_x, (x.shape[-1], wide)),
+            ("b", direction.b, (wide,)),
+            ("W_h", direction.W_h, (H, deep)),
+            ("noise.mask", direction.mask, (x.shape[0], H)),
+            *(("noise.zoneout", drawn, (*x.shape[:2], H)) for drawn in direction.noise),
+            *((name, vector, (H,)) for name, vector in zip(e.vectors, direction.vectors, strict=True)),
+        ]
+        for name, tensor, wanted in expected:
+            if tensor is not None and tensor.shape != wanted:
+                raise ShapeError(f"{name} has shape {tuple(tensor.shape)}; the equations need {wanted}")
+        if (direction.W_h is None) != (deep == 0):
+            raise ShapeError("W_h is missing, though the equations read recurrent parts")
+    if directions[0].W_x is None and wide and x.shape[-1] != wide * len(directions):
+        raise ShapeError(f"what project returns has {x.shape[-1]} features; the equations need {wide}")

@@ -1,0 +1,266 @@
+"""The kernel that walks back through time."""
+
+from __future__ import annotations
+
+from elman.recurrence.triton.emit.kernel import AHEAD, ROUNDS, Kernel, Step, Variant, pieces, power_of_two
+
+
+def backward(step: Step, variant: Variant) -> str:
+    """The walk back: gradients of input parts, recurrent parts, vectors and the initial state."""
+    k, v, e = Kernel("backward", step, variant), variant, step.equations
+    I, G, S, V = len(e.inputs), len(e.products), len(e.states), len(e.vectors)
+    shown = e.states if v.whole else e.states[:1]
+    k.begin("(1 - backwards) * (T - 1)")
+    k.write("move = 2 * backwards - 1")
+    k.take("initial")
+    tile = f"[{v.rows}, {v.units}]"
+    for i, name in enumerate(e.states):
+        if name in step.kept:
+            k.load(f"first_{name}", k.state_address("initial", i), "live")
+        if v.d_final:
+            k.take("d_final")
+            k.load(f"c_{name}", k.state_address("d_final", i), "live")
+            k.write(f"c_{name} = c_{name}.to(tl.float32)")
+        else:
+            k.write(f"c_{name} = tl.zeros({tile}, tl.float32)")
+    counts = [
+        *((f"d_out_{name}", 1) for name in shown),
+        *((name, len(group)) for name, group in (("short", step.short), ("long", step.long)) if group),
+        *([("parts", I)] if step.reads_parts else []),
+        *([("noise", len(e.noise))] if e.noise else []),
+        *([("kept", len(step.kept))] if step.kept else []),
+        *([("d_parts", I)] if I else []),
+        *([("d_products", G)] if G and not step.shared else []),
+    ]
+    for name, count in counts:
+        k.pointer(name, count)
+    for name in e.vectors:
+        k.write(f"sum_{name} = tl.zeros({tile}, tl.float32)")
+    scatters = k.exchange and not k.gathers
+    # Triton 3.6 multiplies a turned float32 block of 512 rows wrongly: 256 is right.
+    largest = min(v.block, max(64, 8192 // v.rows), 256 if v.numbers == "float32" else 512)
+    chunks = pieces(v.H, largest=largest) if scatters else v.blocks
+    if G:
+        k.hold_weights(chunks)
+    if k.gathers:
+        buffer = "d_parts" if step.shared else "d_products"
+        k.write(f"at_sent = {buffer} + ((row - move) * {v.directions} + d)[:, None] * {v.H}")
+    if scatters:
+        k.take("ring")
+        k.write(
+            f"around = ring + (group * {v.directions} + d).to(tl.int64) * {ROUNDS * v.programs**2 * v.words}",
+            f"inbox = around + tile * {v.programs * v.words} + tl.arange(0, {v.words})[None, :]",
+            f"awaited = tl.arange(0, {v.words}) // {v.units} * {v.packing}",
+            f"awaited = (first + group * {v.rows} + awaited < B)[None, :]",
+        )
+    if not k.exchange:
+        k.write(f"arrived = tl.zeros({tile}, tl.float32)")
+    for i, name in enumerate(step.kept):
+        k.load(f"now_{name}", f"at_kept + {i * v.H}", "live")
+    k.write("more = live & (T > 1)")
+    fetch_gradients(k, "live", "more")
+    k.write("for step in range(T):")
+    k.indent += 1
+    k.write("more = live & (step < T - 1)", "later = live & (step < T - 2)")
+    if v.lengths:
+        k.write("real = live & (t < length)")
+    inside = "real" if v.lengths else "live"
+    if k.exchange:
+        _receive(k, "step")
+    if scatters:
+        k.read_weights(chunks)
+    equations_backward(k, inside)
+    if G and not k.gathers:
+        _send(k, chunks)
+    shared = k.gathers and step.shared
+    for i, name in enumerate(e.inputs):
+        value = f"publishable(dx_{name})" if shared else f"dx_{name}"
+        k.store(f"at_d_parts + {i * v.H}", value, "live", k.number)
+    if G and not step.shared:
+        for i, name in enumerate(e.products):
+            value = f"publishable(dh_{name})" if k.gathers else f"dh_{name}"
+            k.store(f"at_d_products + {i * v.H}", value, "live", k.number)
+    k.advance(*((name, count * v.H) for name, count in counts))
+    if k.gathers:
+        k.advance(("sent", v.H))
+    k.write("t += move")
+    for name in step.kept:
+        k.write(f"now_{name} = s_{name}")
+    fetch_gradients(k, "more", "later")
+    k.indent -= 1
+    if k.exchange:
+        _receive(k, "T")
+    k.take("d_initial")
+    k.write(f"c_{e.states[0]} += arrived")
+    for i, name in enumerate(e.states):
+        k.store(k.state_address("d_initial", i), f"c_{name}", "live")
+    if V:
+        k.take("d_vectors")
+        for i, name in enumerate(e.vectors):
+            tiles = f"first // {v.rows} + group"
+            address = f"d_vectors + ((({tiles}) * {v.directions} + d) * {V} + {i}) * {v.H} + u"
+            k.store(address, f"tl.sum(sum_{name}, 0)", f"u < {v.H}")
+    assert S
+    return k.text()
+
+
+def fetch_gradients(k: Kernel, mask: str, before: str) -> None:
+    """What the way back reads at the step that the pointers show; ``before``: there is an earlier one."""
+    v, e, step = k.v, k.step.equations, k.step
+    for name in e.states if v.whole else e.states[:1]:
+        k.load(f"d_{name}_next", f"at_d_out_{name}", mask)
+    for group in ("short", "long"):
+        for i, _ in enumerate(getattr(step, group)):
+            k.load(f"{group}_{i}_next", f"at_{group} + {i * v.H}", mask)
+    if step.reads_parts:
+        for i, name in enumerate(e.inputs):
+            k.load(f"x_{name}_next", f"at_parts + {i * v.H}", mask)
+    for i, name in enumerate(e.noise):
+        k.load(f"n_{name}_next", f"at_noise + {i * v.H}", mask)
+    for i, name in enumerate(step.kept):
+        earlier = f"at_kept + move * {len(step.kept) * v.H * v.directions} + {i * v.H}"
+        k.load(f"before_{name}", earlier, before)
+
+
+def equations_backward(k: Kernel, inside: str) -> None:
+    """``dx_gate``, ``dh_gate``; ``c_state`` becomes the gradient of the state before."""
+    v, e, step = k.v, k.step.equations, k.step
+    g = step.gradients
+    reads = [("x", e.inputs)] if step.reads_parts else []
+    for kind, names in (*reads, ("n", e.noise)):
+        k.write(*(f"{kind}_{name} = {kind}_{name}_next.to(tl.float32)" for name in names))
+    known = {}
+    for group in ("short", "long"):
+        for i, node in enumerate(getattr(step, group)):
+            k.write(f"{group}_{i} = {group}_{i}_next.to(tl.float32)")
+            known[node.index] = f"{group}_{i}"
+    for name in step.kept:
+        k.write(f"s_{name} = tl.where(step < T - 1, before_{name}, first_{name})")
+    for node in g.current:
+        known[node.index] = f"now_{e.states[e.results.index(node)]}"
+    for place, name in enumerate(e.states):
+        arriving = f"c_{name}" if place else f"c_{name} + arrived"
+        if v.whole or not place:
+            fresh = f"d_{name}_next.to(tl.float32)"
+            arriving += f" + {f'tl.where({inside}, {fresh}, 0.0)' if v.lengths else fresh}"
+        k.write(f"g_{name} = {arriving}")
+    groups = (
+        *((f"dx_{name}", n) for name, n in zip(e.inputs, g.inputs, strict=True)),
+        *((f"dh_{name}", n) for name, n in zip(e.products, g.products, strict=True)),
+        *((f"ds_{name}", n) for name, n in zip(e.states, g.states, strict=True)),
+        *((f"dv_{name}", n) for name, n in zip(e.vectors, g.vectors, strict=True)),
+    )
+    found = k.compute([node for _, node in groups], known)
+    for (target, _), name in zip(groups, found, strict=True):
+        if target.startswith("ds_"):
+            state = target.removeprefix("ds_")
+            k.write(
+                f"c_{state} = tl.where({inside}, {name}, g_{state})" if v.lengths else f"c_{state} = {name}"
+            )
+        elif target.startswith("dv_"):
+            k.write(f"sum_{target.removeprefix('dv_')} += tl.where({inside}, {name}, 0.0)")
+        else:
+            k.write(f"{target} = tl.where({inside}, {name}, 0.0)")
+
+
+def _send(k: Kernel, chunks: list[tuple[int, int]]) -> None:
+    """This program's part of the gradient of all units' states, to whom it belongs."""
+    v, e = k.v, k.step.equations
+    k.write(*(f"sent_{name} = dh_{name}.to({k.number})" for name in e.products))
+    k.write(*_join([f"sent_{name}" for name in e.products], k.step.columns, v.rows, v.units))
+    k.write("joined = tl.trans(joined)")
+    if not k.exchange:
+        k.write(f"arrived = tl.trans({k.dot('tl.trans(w_0)', 'joined')})" + (" * mask_b" if v.mask else ""))
+        return
+    pairs = v.rows // v.packing
+    k.write(
+        f"round = around + (step % {ROUNDS}) * {v.programs**2 * v.words} + tile * {v.words}"
+        f" + tl.arange(0, {pairs})[:, None] * {v.units}",
+        f"there = first + group * {v.rows} + tl.arange(0, {pairs})[:, None] * {v.packing} < B",
+        f"stamp = (step // {ROUNDS} + 1) & 1",
+    )
+    for first, size in chunks:
+        k.write(f"m = {first} + tl.arange(0, {size})[None, :]")
+        product = k.dot(f"tl.trans({k.weights(first)})", "joined")
+        k.write(f"part = {product}")
+        if v.packing == 2:
+            k.write(
+                f"one, other = tl.split(tl.reshape(part, ({size}, {pairs}, 2)))",
+                "part = paired(one, other, stamp)",
+            )
+        else:
+            k.write("part = stamped(part, stamp)")
+        k.write(
+            f"tl.store(round + (m // {v.units}) * {v.programs * v.words} + m % {v.units}, tl.trans(part), "
+            f"mask=there & (m < {v.programs * v.units}))",
+        )
+
+
+def _receive(k: Kernel, step: str) -> None:
+    """``arrived``: the gradient of the state of this program's units, from what all sent the step before.
+
+    The reading stands above everything that loads: the layout of values in registers that Triton
+    chooses for the equations is then that of the loads, and not the awkward one of this sum.
+    """
+    times = " * mask_b" if k.v.mask else ""
+    if k.gathers:
+        k.multiply("at_sent", f"((b < B)[:, None] & ({step} > 0))", k.v.H)
+        k.write(f"arrived = tl.trans(acc){times}")
+    else:
+        _sum_parts(k, step)
+        k.write(f"arrived = total{times}")
+
+
+def _sum_parts(k: Kernel, step: str) -> None:
+    """``total``: the sum of all programs' parts, in a fixed order.
+
+    Before the first step the zeros are read that the ring begins with.
+    """
+    v = k.v
+    k.write(
+        f"arriving = inbox + (({step} + 1) % {ROUNDS}) * {v.programs**2 * v.words}",
+        f"stamp = (({step} + 1) // {ROUNDS}) & 1",
+    )
+    loads = {}
+    for first, size in _sources(v):
+        expected = f"(({first} + tl.arange(0, {size}) < {v.programs})[:, None] & awaited)"
+        here = f"arriving + ({first} + tl.arange(0, {size}))[:, None] * {v.words}"
+        load = f"in_{first} = tl.load({here}, mask={expected}, other=0, volatile=True)"
+        loads[first] = load, f"while stale(in_{first}, {expected}, stamp):"
+    k.write(*(load for load, _ in list(loads.values())[:AHEAD]))
+    for place, (first, (load, wait)) in enumerate(loads.items()):
+        k.write(wait, f"    {load}")
+        if v.packing == 1:
+            k.write(f"one = {'one + ' if place else ''}tl.sum(in_{first}, 0)")
+        else:
+            k.write(f"upper_, lower_ = tl.reduce((upper(in_{first}), lower(in_{first})), 0, both)")
+            k.write("one, other = one + upper_, other + lower_" if place else "one, other = upper_, lower_")
+        k.write(*(load for load, _ in list(loads.values())[place + AHEAD : place + AHEAD + 1]))
+    if v.packing == 1:
+        k.write(f"total = tl.reshape(one, ({v.rows}, {v.units}))")
+        return
+    k.write(
+        f"total = tl.reshape(tl.join(one, other), ({v.rows // 2}, {v.units}, 2))",
+        f"total = tl.reshape(tl.permute(total, (0, 2, 1)), ({v.rows}, {v.units}))",
+    )
+
+
+def _sources(v: Variant) -> list[tuple[int, int]]:
+    """The programs whose parts are read, in blocks that registers hold."""
+    largest = max(1, 8192 // v.words)
+    found, first = [], 0
+    while first < v.programs:
+        size = min(largest, power_of_two(v.programs - first))
+        found.append((first, size))
+        first += size
+    return found
+
+
+def _join(names: list[str], columns: int, rows: int, units: int) -> list[str]:
+    """The inverse of ``_split``: ``joined``, (rows, units · columns)."""
+    values = names + ["nothing"] * (columns - len(names))
+    lines = ["nothing = tl.zeros_like(" + names[0] + ")"] if columns > len(names) else []
+    while len(values) > 1:  # the last join is the lowest bit: what is joined first differs in the highest
+        half = len(values) // 2
+        values = [f"tl.join({values[i]}, {values[i + half]})" for i in range(half)]
+    return [*lines, f"joined = tl.reshape({values[0]}, ({rows}, {units * columns}))"]

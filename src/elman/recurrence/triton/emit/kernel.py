@@ -1,0 +1,309 @@
+"""What the text of every kernel has in common: its variants, its step, its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from elman.recurrence.operations import OPERATIONS
+from elman.recurrence.statements import statements
+from elman.recurrence.symbols import Node
+from elman.recurrence.trace import Equations, Gradients, derive
+
+ROUNDS = 2  # of the ring
+AHEAD = 2  # blocks of an exchange that are read at a time
+DTYPES = {"bfloat16": "tl.bfloat16", "float16": "tl.float16", "float32": "tl.float32"}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What the text of a kernel depends on besides the equations; steps, rows and lengths are not in it.
+
+    rows, units: of one program's tile. directions: that run at once.
+    block: units of the largest block that is multiplied at a time; ``held``: units whose weights stay on
+    the chip, those of the rest are read anew at every step.
+    numbers: of weights, inputs and outputs; ``precision``: of float32 products, as Triton names them.
+    lengths, mask, whole, training, d_final: whether there are such arguments.
+    """
+
+    H: int
+    rows: int
+    units: int
+    numbers: str
+    precision: str = "ieee"
+    directions: int = 1
+    lengths: bool = False
+    mask: bool = False
+    whole: bool = False
+    training: bool = False
+    d_final: bool = False
+    block: int = 1024
+    held: int = 1 << 30
+
+    @property
+    def programs(self) -> int:
+        """That share the units of a row."""
+        return -(-self.H // self.units)
+
+    @property
+    def blocks(self) -> list[tuple[int, int]]:
+        """The units that a product runs over, in blocks: (first, size)."""
+        if self.programs == 1:
+            return [(0, self.units)]
+        return pieces(self.H, largest=self.block)
+
+    @property
+    def depth(self) -> int:
+        """All of them, with zeros at the end."""
+        return sum(size for _, size in self.blocks)
+
+    @property
+    def stride(self) -> int:
+        """Of a row of ``operand``: whole vectors of memory."""
+        return -(-self.H // 16) * 16
+
+    @property
+    def packing(self) -> int:
+        """Rows that share a word of the ring."""
+        return 2 if self.numbers == "bfloat16" else 1
+
+    @property
+    def words(self) -> int:
+        """Of the ring that one program sends another in a round."""
+        return self.rows * self.units // self.packing
+
+
+@dataclass(frozen=True)
+class Step:
+    """The equations, their gradients, and where their values are kept for the way back."""
+
+    equations: Equations
+    gradients: Gradients = field(init=False)
+    short: tuple[Node, ...] = field(init=False)
+    long: tuple[Node, ...] = field(init=False)
+    kept: tuple[str, ...] = field(init=False)  # states
+    shared: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        e = self.equations
+        g = derive(e)
+        reached = _reached(g.outputs, {n.index for n in (*g.saved, *g.current)})
+        previous = {n.name for n in reached if n.op == "s"}
+        current = {e.states[e.results.index(n)] for n in g.current}
+        values = {
+            "gradients": g,
+            "short": tuple(n for n in g.saved if _bounded(n)),
+            "long": tuple(n for n in g.saved if not _bounded(n)),
+            "kept": tuple(name for name in e.states if name in previous | current),
+            "shared": e.inputs == e.products and g.inputs == g.products,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def reads_parts(self) -> bool:
+        return self.gradients.reads_parts
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the way back exchanges gradients of products rather than parts of their sums."""
+        return len(self.equations.products) == 1
+
+    @property
+    def columns(self) -> int:
+        """Gates of a unit among the columns of the weights: a power of two, the last ones zero."""
+        return power_of_two(max(1, len(self.equations.products)))
+
+
+def _bounded(node: Node) -> bool:
+    return node.op in OPERATIONS and OPERATIONS[node.op].bounded
+
+
+def _reached(roots: Iterable[Node], ends: set[int]) -> list[Node]:
+    """What the roots are computed from, not going beyond the ends."""
+    found: dict[int, Node] = {}
+    todo = list(roots)
+    while todo:
+        node = todo.pop()
+        if node.index not in found and node.index not in ends:
+            found[node.index] = node
+            todo.extend(node.args)
+    return list(found.values())
+
+
+def pieces(units: int, largest: int = 1 << 30) -> list[tuple[int, int]]:
+    """So many units as blocks whose sizes are powers of two: (first, size), with little left over.
+
+    >>> pieces(650)
+    [(0, 512), (512, 128), (640, 64)]
+    >>> pieces(40)
+    [(0, 64)]
+    """
+    if units <= 64:
+        whole = max(16, power_of_two(units))
+    else:
+        whole = -(-units // 64) * 64
+    found, first = [], 0
+    while first < whole:
+        size = min(largest, 1 << ((whole - first).bit_length() - 1))
+        found.append((first, size))
+        first += size
+    return found
+
+
+def power_of_two(number: int) -> int:
+    return 1 << (number - 1).bit_length()
+
+
+class Kernel:
+    """The text of one kernel: its arguments and its lines, as they are written."""
+
+    def __init__(self, name: str, step: Step, variant: Variant) -> None:
+        self.name, self.step, self.v = name, step, variant
+        self.arguments: list[str] = []
+        self.lines: list[str] = []
+        self.indent = 1
+        e = step.equations
+        self.exchange = bool(e.products) and variant.programs > 1
+        self.gathers = self.exchange and step.gathers
+        self.number = DTYPES[variant.numbers]
+        self.leaves = {
+            (kind, name): f"{kind}_{name}"
+            for kind, names in (
+                *(("x", e.inputs), ("h", e.products), ("s", e.states)),
+                *(("v", e.vectors), ("n", e.noise), ("g", e.states)),
+            )
+            for name in names
+        }
+
+    # ---- writing ---------------------------------------------------------------------------------
+
+    def take(self, *names: str) -> None:
+        """Arguments of the kernel."""
+        self.arguments += [name for name in names if name not in self.arguments]
+
+    def write(self, *lines: str) -> None:
+        self.lines += [f"{'    ' * self.indent}{line}" for line in lines]
+
+    def text(self) -> str:
+        arguments = ", ".join([*self.arguments, "T", "B", "first", "reverse"])
+        head = '@triton.jit(do_not_specialize=["T", "B", "first", "reverse"])'
+        return "\n".join([head, f"def {self.name}({arguments}):", *self.lines, "", ""])
+
+    def compute(self, results: Iterable[Node | None], known: dict[int, str]) -> list[str]:
+        """Write the equations; the names under which the results are found."""
+        rows, units = self.v.rows, self.v.units
+        lines, names = statements(
+            results,
+            leaves=self.leaves,
+            known=known,
+            constant=lambda value: f"tl.full([{rows}, {units}], {_number(value)}, tl.float32)",
+            assign=lambda name, value, truth: f"{name} = {value}",
+        )
+        self.write(*lines)
+        return names
+
+    def load(self, name: str, address: str, mask: str) -> None:
+        self.write(f"{name} = tl.load({address}, mask={mask}, other=0)")
+
+    def store(self, address: str, value: str, mask: str, number: str = "") -> None:
+        self.write(f"tl.store({address}, {f'({value}).to({number})' if number else value}, mask={mask})")
+
+    # ---- what both directions of time have in common ---------------------------------------------
+
+    def begin(self, start: str) -> None:
+        """Who this program is; ``start``: the step at which a row begins to be walked."""
+        v, e = self.v, self.step.equations
+        self.write(
+            "tile, group, d = tl.program_id(0), tl.program_id(1), tl.program_id(2)",
+            f"b = first + group * {v.rows} + tl.arange(0, {v.rows})",
+            f"u = tile * {v.units} + tl.arange(0, {v.units})",
+            f"live = (b < B)[:, None] & (u < {v.H})[None, :]",
+            "backwards = reverse ^ d",
+            f"t = {start}",
+            "row = b.to(tl.int64) * T + t",
+            f"own = ((d * {len(e.states)}).to(tl.int64) * B + b)[:, None] * {v.H} + u[None, :]",
+        )
+        if v.lengths:
+            self.take("lengths")
+            self.write("length = tl.load(lengths + b, mask=b < B, other=0)[:, None]")
+        if v.mask:
+            self.take("mask")
+            self.write(f"place = (d.to(tl.int64) * B + b)[:, None] * {v.H} + u[None, :]")
+            self.load("mask_b", "mask + place", "live")
+            self.write("mask_b = mask_b.to(tl.float32)")
+        for i, name in enumerate(e.vectors):
+            self.take("vectors")
+            self.write(
+                f"v_{name} = tl.load(vectors + (d * {len(e.vectors)} + {i}) * {v.H} + u, "
+                f"mask=u < {v.H}, other=0)[None, :] + tl.zeros([{v.rows}, {v.units}], tl.float32)"
+            )
+
+    def pointer(self, name: str, count: int, *, stride: int = 0) -> None:
+        """``at_name``: where the values of this step lie in (B, T, D, count, H)."""
+        size = count * (stride or self.v.H)
+        self.take(name)
+        self.write(f"at_{name} = {name} + (row * {self.v.directions} + d)[:, None] * {size} + u[None, :]")
+
+    def hold_weights(self, blocks: list[tuple[int, int]]) -> None:
+        """``w_first``: for every block of units, the columns of this program; most stay for all steps."""
+        v, columns = self.v, self.step.columns * self.v.units
+        self.take("weight")
+        self.write(
+            f"mine = weight + (d * {v.programs} + tile).to(tl.int64) * {columns * v.depth}"
+            f" + tl.arange(0, {columns})[:, None] * {v.depth}"
+        )
+        for first, size in blocks:
+            if first < v.held:
+                self.write(f"w_{first} = tl.load(mine + {first} + tl.arange(0, {size})[None, :])")
+
+    def read_weights(self, blocks: list[tuple[int, int]]) -> None:
+        """The blocks that do not stay, at a step: they come while others are awaited."""
+        for first, size in blocks:
+            if first >= self.v.held:
+                self.write(f"p_{first} = tl.load(mine + {first} + tl.arange(0, {size})[None, :])")
+
+    def weights(self, first: int) -> str:
+        """The name of a block's weights, where they are multiplied.
+
+        One that does not stay is touched here, so that Triton keeps it in registers until now: shared
+        memory, in which weights are multiplied, has no room for all such blocks at once.
+        """
+        if first >= self.v.held:
+            self.write(f"w_{first} = tl.where(T > 0, p_{first}, 0.0)")
+        return f"w_{first}"
+
+    def multiply(self, address: str, there: str, width: int) -> None:
+        """``acc``: the weights times what others publish at ``address``, so wide, which is awaited."""
+        v = self.v
+        loads = {}
+        for first, size in v.blocks if self.exchange else []:
+            here = f"{address} + {first} + tl.arange(0, {size})[None, :]"
+            inside = f"{there} & ({first} + tl.arange(0, {size}) < {width})[None, :]"
+            loads[first] = f"state_{first} = tl.load({here}, mask={inside}, other=0, volatile=True)"
+        self.write(*list(loads.values())[:AHEAD])
+        self.read_weights(v.blocks)
+        for place, (first, _) in enumerate(v.blocks):  # in turn: they share the memory of a block
+            if self.exchange:
+                self.write(f"while absent(state_{first}):", f"    {loads[first]}")
+                self.write(*list(loads.values())[place + AHEAD : place + AHEAD + 1])
+            product = self.dot(self.weights(first), f"tl.trans(state_{first})", "acc" if place else "")
+            self.write(f"acc = {product}")
+
+    def dot(self, a: str, b: str, more: str = "") -> str:
+        more = f", {more}" if more else ""
+        precision = f', input_precision="{self.v.precision}"' if self.v.numbers == "float32" else ""
+        return f"tl.dot({a}, {b}{more}{precision})"
+
+    def advance(self, *counts: tuple[str, int]) -> None:
+        """Every pointer to the next step."""
+        for name, count in counts:
+            self.write(f"at_{name} += move * {count * self.v.directions}")
+
+    def state_address(self, tensor: str, place: int) -> str:
+        """Of one state in (D, states, B, H)."""
+        return f"{tensor} + {place} * B.to(tl.int64) * {self.v.H} + own" if place else f"{tensor} + own"
+
+
+def _number(value: float) -> str:
+    return repr(value) if value == value and abs(value) != float("inf") else f'float("{value}")'

@@ -1,0 +1,66 @@
+"""Launching a generated kernel: the grid, the arguments by name, and what a launch may fail with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from torch import Tensor
+
+from elman.recurrence.triton.module import kernels
+
+ALIGNED = 16  # bytes; Triton compiles a kernel anew for addresses that are not
+
+# What Triton compiled for aligned addresses, by source, name, warps and device. Launching that takes a
+# few microseconds; finding it through Triton's own door, which looks at every argument, a hundred.
+_compiled: dict[tuple[str, str, int, int | None], Any] = {}
+
+
+class DoesNotFit(Exception):
+    """The card cannot hold this grid at once, or a program of it; another plan may do."""
+
+
+def launch(
+    source: str,
+    name: str,
+    grid: tuple[int, int, int],
+    tensors: Mapping[str, Tensor],
+    numbers: Mapping[str, int],
+    *,
+    warps: int,
+    cooperative: bool,
+) -> None:
+    """Run one kernel of a generated source; of the tensors it takes those that it names.
+
+    A cooperative grid is refused by the driver where its programs cannot all run at once: they wait
+    for each other, and would wait forever.
+    """
+    kernel = kernels(source)[name]
+    given = [tensors[n] for n in kernel.arg_names if n not in numbers]
+    values = [numbers[n] for n in kernel.arg_names if n in numbers]  # they come last
+    addresses = [tensor.data_ptr() for tensor in given]
+    key = (source, name, warps, given[0].device.index)
+    aligned = not any(address % ALIGNED for address in addresses)
+    if aligned and key in _compiled:
+        try:
+            _compiled[key][grid](*addresses, *values)
+        except RuntimeError as error:
+            _judge(error)
+        return
+    from triton.runtime.errors import OutOfResources
+
+    options = {"num_warps": warps, "num_stages": 1, "launch_cooperative_grid": cooperative}
+    try:
+        found = kernel[grid](*given, *values, **options)
+    except OutOfResources as error:
+        raise DoesNotFit(str(error)) from None
+    except RuntimeError as error:
+        _judge(error)
+    if aligned and found is not None:  # the interpreter returns nothing
+        _compiled[key] = found
+
+
+def _judge(error: RuntimeError) -> NoReturn:
+    if "cooperative" in str(error).lower():
+        raise DoesNotFit(str(error)) from None
+    raise error

@@ -1,0 +1,347 @@
+"""The generated kernels on the CPU, in Triton's interpreter, beside the plain loop.
+
+Two of the three forms need no other program to run beside them: ``alone`` and ``steps``. Triton decides at
+its import whether it interprets: so one process computes all that is compared here.
+"""
+
+import math
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy
+import pytest
+import torch
+from test_numerics import FUNCTIONS, AllFunctions
+from torch import Tensor, nn
+
+from comparison import (
+    Named,
+    assert_close,
+    disturb,
+    everything_of,
+    map_state,
+    on,
+    python,
+    quantise,
+    values_of,
+)
+from elman import RNN, Cell
+from elman.recurrence import unroll
+from elman.recurrence.operations import OPERATIONS
+from elman.recurrence.triton import backend, steps
+from elman.recurrence.triton.plan import Card, Plan, Work, plans
+from elman.registry import CELLS
+from user_cells import USER_CELLS, Everything, Readout
+
+D, H = 3, 5
+NOISE = {"recurrent_dropout": 0.4, "zoneout": 0.3, "weight_drop": 0.3}
+NUMBERS = {"alone": torch.float16, "steps": torch.bfloat16}  # the interpreter multiplies no bfloat16
+
+
+class Backwards(nn.Module):
+    """One cell, read from the end."""
+
+    def __init__(self, cell: str) -> None:
+        super().__init__()
+        self.cell, self.backend = RNN(cell, D, H).cells[0][0], "auto"
+
+    def forward(self, x: Tensor, lengths: Any = None, state: Any = None) -> Any:
+        return self.cell(x, state, lengths, reverse=True, backend=self.backend)
+
+
+class Case(NamedTuple):
+    """A network, its rows and steps, whether rows have lengths, and whether it starts from a given state."""
+
+    make: Callable[[], Any]
+    B: int = 3
+    T: int = 4
+    lengths: bool = False
+    start: bool = True
+
+
+def one(cell: Any, H: int = H, **options: Any) -> Callable[[], RNN]:
+    return lambda: RNN(cell, D, H, **options)
+
+
+def both(cell: Any, H: int = H, **options: Any) -> Callable[[], RNN]:
+    return one(cell, H, bidirectional=True, **options)
+
+
+POINTWISE = [name for name in CELLS.names() if CELLS.find(name)(D, H).equations is not None]
+CASES = {
+    **{name: Case(one(name)) for name in POINTWISE},
+    **{cell.__name__: Case(one(cell), lengths=True) for cell in USER_CELLS},
+    "every operation on both": Case(both(Everything), lengths=True),
+    "whole state of both": Case(both(Readout), lengths=True),
+    "from zero": Case(one("lstm"), start=False),
+    "both from zero": Case(both("gru"), lengths=True, start=False),
+    "learned start": Case(both("lstm", initial_state="learned"), lengths=True, start=False),
+    "lengths": Case(one("lstm"), lengths=True),
+    "backwards": Case(lambda: Backwards("lstm"), start=False),
+    "backwards with lengths": Case(lambda: Backwards("peephole_lstm"), lengths=True, start=False),
+    "both": Case(both("gru")),
+    "both with lengths": Case(both("peephole_lstm"), lengths=True),
+    "two layers": Case(both("lstm", layers=2), lengths=True),
+    "mask": Case(one("gru", recurrent_dropout=0.4)),
+    "zoneout": Case(one("lstm", zoneout={"h": 0.2, "c": 0.5})),
+    "weight drop": Case(one("lstm", weight_drop=0.4)),
+    "noise": Case(one("lstm", **NOISE)),
+    "noise on both with lengths": Case(both("gru", **NOISE), lengths=True),
+    "expected zoneout": Case(lambda: both("lstm", zoneout={"c": 0.3})().eval(), lengths=True),
+    "one step": Case(both("elman"), T=1),
+    "one row, one unit": Case(one("lstm", H=1), B=1),
+    "a full tile": Case(one("gru", H=16), B=16),
+    "tiles of rows": Case(both("peephole_lstm"), B=18, T=2, lengths=True),
+    "tiles of units": Case(both("sru", H=133), lengths=True),  # nothing is multiplied, nothing exchanged
+}
+SHORT = (
+    *(name for name in POINTWISE if name != "hard_gate"),
+    "both with lengths",
+    "noise on both with lengths",
+)
+PIECES = ("peephole_lstm", "backwards with lengths", "noise on both with lengths")
+CURVED = ("both with lengths", "both from zero")
+JUNK = ("lstm", "both", "sru")  # what stands in the padding is junk
+
+
+def case(name: str) -> tuple[Any, Tensor, Tensor | None, Any]:
+    """A network, and input, lengths and a state to start from."""
+    torch.manual_seed(1)
+    make, B, T, lengths, start = CASES[name]
+    network = make()
+    disturb(network)
+    x = torch.randn(B, T, D)
+    state = map_state(torch.randn_like, network.start(B)) if start else None
+    if name == "hard_gate":  # a step: compared where sums are exact
+        quantise(network)
+        x = (x * 4).round() / 4
+    return network, x, torch.tensor([2, T, *[1, 3] * B])[:B].clamp(max=T) if lengths else None, state
+
+
+def padded(name: str) -> tuple[Any, Tensor, Tensor, Any]:
+    """The same with lengths, and junk in the padding."""
+    network, x, _, state = case(name)
+    x[0, 2:], x[2, 1:] = math.nan, math.inf
+    return network, x, torch.tensor([2, 4, 1]), state
+
+
+class Pairs(Cell):
+    """What takes two arguments: one state for each, of the same two gates."""
+
+    state = ("power", "quotient", "larger", "smaller", "chosen", "same", "sign")
+    gates = ("a", "b")
+
+    def project(self, x):
+        return x
+
+    def R(self, x, h, s):
+        a, b = x.a, x.b
+        chosen = torch.where((a < b) & ~(a <= -b) | (b >= 2), a, b)
+        same = torch.where(a == b, a, torch.where(a != -b, 2 * b, 3 * a))
+        signs = torch.where(a > b, torch.sign(a), -a)
+        return self.State(a**b, a / b, torch.maximum(a, b), torch.minimum(a, b), chosen, same, signs)
+
+    def O(self, s):
+        return torch.cat(s, -1)
+
+
+def points(cell: Any) -> tuple[RNN, Tensor]:
+    """Ordinary and special arguments of every function, as the units of one row and one step."""
+    odd = [0.0, -0.0, math.inf, -math.inf, math.nan]
+    if cell is AllFunctions:
+        sizes = torch.logspace(-20, 2.2, 100)
+        x = torch.cat([sizes, -sizes, torch.tensor(odd)]).repeat(len(FUNCTIONS))
+        return RNN(AllFunctions, len(x), len(x) // len(FUNCTIONS)), x[None, None]
+    values = torch.tensor([*odd, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1.7, -1.7])
+    grid = torch.cartesian_prod(values, values)
+    return RNN(Pairs, 2 * len(grid), len(grid)), grid.T.reshape(1, 1, -1)
+
+
+def slopes_of(network: RNN, x: Tensor) -> Named:
+    x = x.clone().requires_grad_()
+    outputs = network(x).outputs
+    chosen = torch.where(outputs.isfinite(), outputs, 0.0)  # an infinity would spoil the other functions
+    return {"values": outputs.detach(), "slopes": torch.autograd.grad(chosen.sum(), x)[0]}
+
+
+def curvature_of(network: Any, x: Tensor, lengths: Any, state: Any) -> Named:
+    """Gradients of a function of gradients."""
+    x = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(network(x, lengths, state).outputs.square().sum(), x, create_graph=True)
+    leaves = {"x": x, **dict(network.named_parameters())}
+    found = torch.autograd.grad(slope.square().sum(), list(leaves.values()), materialize_grads=True)
+    return dict(zip(leaves, found, strict=True))
+
+
+# ---- in the interpreter --------------------------------------------------------------------------
+
+
+def plan_of(form: str, work: Work) -> list[Plan]:
+    """The plan of this form, with the smallest tiles, on a card that holds any weights."""
+    card = Card("interpreter", 132, 1 << 40)
+    found = [plan for plan in plans(replace(work, precision=""), card) if plan.form == form]
+    return [min(found, key=lambda plan: plan.rows)]
+
+
+def compute(path: str) -> None:
+    """Everything by the kernels, into a file."""
+    backend.card_of = lambda device: None
+    unroll.choose = lambda *given: "triton"
+    backend.walk = _from_nothing(backend.walk)
+    found: dict[tuple[str, str], Any] = {}
+    with numpy.errstate(all="ignore"):  # what is computed beside the tensors, and not chosen
+        for form, short in NUMBERS.items():
+            backend.plans = lambda work, card, form=form: plan_of(form, work)
+            found[form, "values"] = {name: _trained_and_inferred(name) for name in CASES}
+            found[form, "short"] = {name: _in_short(name, short) for name in SHORT}
+            found[form, "junk"] = {name: everything_of(*padded(name)) for name in JUNK}
+            found[form, "slopes"] = [slopes_of(*points(cell)) for cell in (AllFunctions, Pairs)]
+            found[form, "curvature"] = {name: curvature_of(*case(name)) for name in CURVED}
+        found["steps", "pieces"] = {name: _put_together(name) for name in PIECES}
+    torch.save(found, path)
+
+
+def _from_nothing(walk: Callable[..., Any]) -> Callable[..., Any]:
+    """The walk, given None for a state of zeros as it is on a GPU, where nobody makes them."""
+
+    def walk_from_nothing(
+        cells: Any, weights: Any, x: Tensor, states: Any, *rest: Any, **options: Any
+    ) -> Any:
+        zero = not any(t.requires_grad or t.any() for state in states for t in state)
+        return walk(cells, weights, x, [None] * len(states) if zero else states, *rest, **options)
+
+    return walk_from_nothing
+
+
+def _trained_and_inferred(name: str) -> tuple[Named, Named]:
+    network, *inputs = case(name)
+    with torch.no_grad():
+        torch.manual_seed(0)
+        inferred = values_of(network, *inputs)
+    return everything_of(network, *inputs), inferred
+
+
+def _in_short(name: str, dtype: torch.dtype) -> Named:
+    network, x, lengths, _ = case(name)
+    return everything_of(network.to(dtype), x.to(dtype), lengths)
+
+
+class Pieces(steps.Steps):
+    """Replays, as recordings do, but of what is launched there and then."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.graphs = {}
+
+    def _graph(self, length: int) -> Any:
+        return SimpleNamespace(replay=lambda: self._launch(length))
+
+
+def _put_together(name: str) -> tuple[Named, Named]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steps, "LENGTHS", (3, 1))
+        patch.setattr(steps, "HIGHEST", 1)  # more rows than a launch takes
+        patch.setattr(steps, "Steps", Pieces)
+        return _trained_and_inferred(name)
+
+
+# ---- beside the loop -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def interpreted(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    pytest.importorskip("triton")
+    path = tmp_path_factory.mktemp("interpreter") / "found.pt"
+    python(
+        f"import test_triton_interpreter; test_triton_interpreter.compute({str(path)!r})",
+        TRITON_INTERPRET="1",
+        PYTHONPATH=os.pathsep.join(sys.path),
+    )
+    return torch.load(path)
+
+
+forms = pytest.mark.parametrize("form", NUMBERS)
+
+
+@forms
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients_are_those_of_the_loop(interpreted, form, name):
+    trained, inferred = interpreted[form, "values"][name]
+    network, *inputs = case(name)
+    expected = on("loop", network, *inputs)
+    assert_close(trained, expected, 1e-5)
+    assert_close(inferred, {name: expected[name] for name in inferred}, 1e-5)
+
+
+@forms
+@pytest.mark.parametrize("name", SHORT)
+def test_short_numbers_are_multiplied_and_the_state_is_long(interpreted, form, name):
+    dtype = NUMBERS[form]
+    network, x, lengths, _ = case(name)
+    expected = on("loop", network.to(dtype).float(), x.to(dtype).float(), lengths)
+    found = interpreted[form, "short"][name]
+    assert {value.dtype for value in found.values()} == {dtype}
+    tolerance = 1.5 * torch.finfo(dtype).eps
+    assert_close({key: value.float() for key, value in found.items()}, expected, tolerance)
+
+
+@forms
+@pytest.mark.parametrize("name", JUNK)
+def test_odd_numbers_in_the_padding_reach_nothing(interpreted, form, name):
+    assert_close(interpreted[form, "junk"][name], on("loop", *padded(name)), 1e-5)
+
+
+@forms
+@pytest.mark.parametrize("place", [0, 1], ids=["of one argument", "of two"])
+def test_every_function_over_the_whole_range(interpreted, form, place):
+    """Values and slopes beside torch's, |a − b| / (|b| + 1); what is not finite is so in the same way."""
+    cell = (AllFunctions, Pairs)[place]
+    network, x = points(cell)
+    network.backend = "loop"
+    expected, found = slopes_of(network, x), interpreted[form, "slopes"][place]
+    width = network.hidden_sizes[0]
+    wrong = {}
+    for what, b in expected.items():
+        a, units = found[what].reshape(-1, width), x.reshape(-1, width)
+        b = b.reshape(-1, width)
+        same = (a == b) | (a.isnan() & b.isnan())
+        same |= units.isinf().any(0) & ~b.isfinite()
+        if what == "slopes":  # at what is not finite a slope means nothing
+            same |= ~units.isfinite().all(0) | ~b.isfinite()
+        errors = torch.where(same, 0.0, (a - b).abs() / (b.abs() + 1)).nan_to_num(math.inf)
+        for row, error in enumerate(errors):
+            if error.max() > 2e-6:
+                wrong[what, row] = error.max().item(), units[:, error.argmax()].tolist()
+    assert not wrong, f"which: (error, where): {wrong}"
+
+
+@forms
+@pytest.mark.parametrize("name", CURVED)
+def test_second_derivatives_go_through_the_loop(interpreted, form, name):
+    network, *inputs = case(name)
+    network.backend = "loop"
+    assert_close(interpreted[form, "curvature"][name], curvature_of(network, *inputs), 1e-5)
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_a_walk_may_be_put_together_from_pieces(interpreted, name):
+    for found, whole in zip(
+        interpreted["steps", "pieces"][name], interpreted["steps", "values"][name], strict=True
+    ):
+        assert_close(found, whole, 0.0)
+
+
+def test_every_operation_is_among_those_compared():
+    networks = [CASES[cell.__name__].make() for cell in USER_CELLS]
+    networks += [points(cell)[0] for cell in (AllFunctions, Pairs)]
+    todo = [node for network in networks for node in network.cells[0][0].equations.results]
+    used: set[str] = set()
+    while todo:
+        node = todo.pop()
+        used.add(node.op)
+        todo += node.args
+    assert not OPERATIONS.keys() - used

@@ -1,0 +1,286 @@
+"""Which form a walk takes on a GPU, how it is tiled, and what is launched: worked out without one."""
+
+import itertools
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from elman import RNN
+from elman.recurrence import unroll
+from elman.recurrence.triton import backend, scan, steps
+from elman.recurrence.triton.emit.kernel import Variant, pieces, power_of_two
+from elman.recurrence.triton.launch import DoesNotFit
+from elman.recurrence.triton.plan import MOST_GATES, Card, Plan, Work, plans, why_not
+
+H200 = Card("NVIDIA H200", 132, 232448)
+SMALL = Card("a small card", 20, 101376)
+CARDS = (H200, SMALL, Card("another", 108, 166912), Card("tiny", 1, 49152))
+KINDS = (("bfloat16", ""), ("float16", ""), ("float32", "tf32"), ("float32", "ieee"))
+
+
+def work_of(
+    H: int, B: int, gates: int = 4, kind: tuple[str, str] = ("bfloat16", ""), directions: int = 1
+) -> Work:
+    return Work(H, B, gates, power_of_two(max(1, gates)), *kind, directions)
+
+
+def random_works(count: int) -> Iterator[tuple[Work, Card]]:
+    rng = random.Random(5)
+    for _ in range(count):
+        H, B = round(3000 ** rng.random()), round(5000 ** rng.random())
+        gates, directions = rng.randrange(12), rng.choice((1, 2))
+        yield work_of(H, B, gates, rng.choice(KINDS), directions), rng.choice(CARDS)
+
+
+# ---- plans ---------------------------------------------------------------------------------------
+
+
+def test_every_plan_can_be_run():
+    """All units and all rows are somebody's, and what must be on the chip at once is."""
+    seen = set()
+    for work, card in random_works(3000):
+        *found, last = plans(work, card)
+        assert last.form == "steps", "steps always fit"
+        assert all(plan.cost <= after.cost for plan, after in itertools.pairwise(found)), "the best first"
+        for plan in found:
+            seen.add(plan.form)
+            where = (plan, work, card)
+            assert plan.units * plan.programs >= work.H > plan.units * (plan.programs - 1), where
+            assert plan.rows * plan.groups * plan.launches >= work.B, where
+            assert plan.rows * plan.groups * (plan.launches - 1) < work.B, where
+            assert plan.memory <= card.memory, where
+            assert plan.units == power_of_two(plan.units) >= 16, where  # what a product of Triton takes
+            assert plan.rows == power_of_two(plan.rows) >= 16, where
+            assert plan.cost > 0, where
+            assert plan.form in ("alone", "shared"), where
+            if plan.form == "alone":
+                assert plan.launches == 1, where
+                assert plan.programs == 1 or not work.products, where
+            else:
+                together = plan.programs * plan.groups * work.directions
+                assert 1 < plan.programs <= together <= card.processors, where
+    assert seen == {"alone", "shared"}
+
+
+def test_time_is_in_no_plan_and_rows_are_in_no_text():
+    """Nothing that differs from batch to batch but the tiling itself leads to another kernel."""
+    assert {field.name for field in fields(Work)}.isdisjoint({"T", "lengths"})
+    assert {field.name for field in fields(Plan)}.isdisjoint({"T", "B", "lengths"})
+    assert {field.name for field in fields(Variant)}.isdisjoint({"T", "B", "groups", "launches"})
+
+
+EXPECTED = {  # gates, H, B: the forms that are right on a large card
+    **{(gates, H, B): {"shared"} for gates in (1, 3, 4) for H in (256, 512, 768) for B in (16, 32, 64)},
+    **{(gates, H, B): {"shared"} for gates in (3, 4) for H in (1000, 1024, 1152) for B in (1, 16)},
+    **{(gates, H, B): {"alone", "shared"} for gates in (1, 3, 4) for H in (64, 128) for B in (1, 32, 128)},
+    **{(gates, H, 128): {"alone"} for gates in (0, 1, 4) for H in (1, 7, 16)},
+    **{(0, H, 300): {"alone"} for H in (1, 100, 2048, 10000)},
+    **{(4, H, 64): {"steps"} for H in (2048, 5000)},
+    **{(MOST_GATES + 1, H, 32): {"steps"} for H in (16, 512)},
+}
+
+
+@pytest.mark.parametrize(("gates", "H", "B"), EXPECTED)
+def test_a_large_card_takes_the_form_that_is_fast(gates, H, B):
+    for numbers in ("bfloat16", "float16"):
+        assert plans(work_of(H, B, gates, (numbers, "")), H200)[0].form in EXPECTED[gates, H, B]
+
+
+def test_float32_stays_on_the_chip_only_where_tf32_is_allowed():
+    for H in (256, 512):
+        assert plans(work_of(H, 32, kind=("float32", "tf32")), H200)[0].form == "shared"
+        (only,) = plans(work_of(H, 32, kind=("float32", "ieee")), H200)
+        assert only.form == "steps"
+    assert plans(work_of(512, 32, 0, ("float32", "ieee")), H200)[0].form == "alone"  # nothing is multiplied
+
+
+def test_a_small_card_falls_to_other_forms():
+    assert [plans(work_of(H, 32), SMALL)[0].form for H in (16, 256, 512, 1024)] == [
+        *("alone", "shared", "steps", "steps")
+    ]
+    both = work_of(256, 32, directions=2)
+    assert [plans(both, card)[0].form for card in (H200, Card("narrow", 20, 49152))] == ["shared", "steps"]
+
+
+@pytest.mark.parametrize(
+    ("work", "card", "obstacles"),
+    [
+        (work_of(256, 32, 9), H200, ["alone, shared: 9 gates; kernels keep at most 8"]),
+        (work_of(256, 32, kind=("float32", "ieee")), H200, ["no IEEE float32 products; TF32 would serve"]),
+        (work_of(512, 32), H200, ["alone: all weights of a row need .* KB, a program has 227 KB"]),
+        (work_of(512, 32), SMALL, ["alone: ", "shared: 32 programs must run at once, on 20 processors"]),
+        (work_of(512, 32, directions=2), SMALL, ["alone: ", "shared: 64 programs must run at once, on 20"]),
+        (work_of(5000, 32), Card("long", 1000, 101376), ["alone: ", "shared: .* KB, a program has 99 KB"]),
+        (work_of(50, 32, 0), H200, []),
+    ],
+)
+def test_the_obstacle_is_named(work, card, obstacles):
+    found = why_not(work, card)
+    assert len(found) == len(obstacles)
+    for text, pattern in zip(found, obstacles, strict=True):
+        assert re.search(pattern, text), text
+
+
+def test_a_plan_speaks_of_its_tiling():
+    chosen = str(plans(work_of(512, 32), H200)[0])
+    assert chosen.startswith("shared: ")
+    for word in ("programs share the units of", "units each", "warps", "KB on chip", "µs a step"):
+        assert word in chosen
+    assert str(plans(work_of(16, 32), H200)[0]).startswith("alone: a program holds all units of 16 rows")
+    assert str(plans(work_of(16, 32), H200)[-1]).startswith("steps: a product and a kernel a step")
+
+
+@pytest.mark.parametrize("units", [1, 15, 16, 17, 64, 65, 650, 1000, 1152, 2047])
+@pytest.mark.parametrize("largest", [64, 256, 1 << 30])
+def test_blocks_cover_all_units_once(units, largest):
+    found = pieces(units, largest=largest)
+    assert [first for first, _ in found] == [sum(size for _, size in found[:i]) for i in range(len(found))]
+    assert all(size == power_of_two(size) and 16 <= size <= max(64, largest) for _, size in found)
+    assert units <= sum(size for _, size in found) < units + max(64, units)
+
+
+# ---- launches ------------------------------------------------------------------------------------
+
+
+class Launched(NamedTuple):
+    """A launch that did not take place."""
+
+    source: str
+    name: str
+    grid: tuple[int, int, int]
+    numbers: dict[str, int]
+    warps: int
+    cooperative: bool
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launched]:
+    """What would be launched on an H200 for tensors on the CPU; the results hold anything."""
+    found: list[Launched] = []
+
+    def launch(source, name, grid, tensors, numbers, *, warps, cooperative):
+        found.append(Launched(source, name, grid, dict(numbers), warps, cooperative))
+
+    pytest.importorskip("triton")
+    monkeypatch.setattr(unroll, "choose", lambda *given: "triton")
+    monkeypatch.setattr(backend, "card_of", lambda device: H200)
+    monkeypatch.setattr(backend, "_refused", set())
+    monkeypatch.setattr(scan, "launch", launch)
+    monkeypatch.setattr(steps, "launch", launch)
+    return found
+
+
+def walk(
+    cell: str,
+    H: int,
+    B: int,
+    T: int,
+    lengths: Any = None,
+    dtype: torch.dtype = torch.bfloat16,
+    **options: Any,
+) -> None:
+    network = RNN(cell, 4, H, **options).to(dtype)
+    network(torch.randn(B, T, 4).to(dtype), lengths).outputs.sum().backward()
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize(("H", "B"), [(16, 100), (64, 1), (256, 5), (256, 40)])
+def test_launches_cover_all_rows(launches, monkeypatch, H, B, both, crowded):
+    plan = plans(work_of(H, B, directions=1 + both), H200)[0]
+    if crowded:  # one group at a time
+        plan = replace(plan, groups=1, launches=-(-B // plan.rows))
+    monkeypatch.setattr(backend, "plans", lambda work, card: [plan])
+    walk("lstm", H, B, 3, bidirectional=both)
+    assert [one.name for one in launches] == ["forward"] * plan.launches + ["backward"] * plan.launches
+    for half in (launches[: plan.launches], launches[plan.launches :]):
+        assert [one.numbers["first"] for one in half] == [
+            i * plan.rows * plan.groups for i in range(plan.launches)
+        ]
+        assert sum(one.grid[1] for one in half) == -(-B // plan.rows)
+    for one in launches:
+        programs, groups, directions = one.grid
+        assert (programs, directions, one.warps) == (plan.programs, 1 + both, plan.warps)
+        assert groups <= plan.groups
+        assert one.cooperative == (plan.form == "shared")
+
+
+@pytest.mark.parametrize(
+    ("cell", "H", "dtype"),
+    [
+        ("lstm", 16, torch.bfloat16),
+        ("gru", 256, torch.bfloat16),
+        ("elman", 300, torch.float16),
+        ("peephole_lstm", 40, torch.float32),
+        ("sru", 100, torch.bfloat16),
+    ],
+)
+def test_rows_steps_and_lengths_lead_to_no_other_text(launches, cell, H, dtype):
+    """Only the numbers differ, which Triton is told to treat as such."""
+    texts = set()
+    for B, T in ((1, 1), (1, 7), (2, 16), (16, 1), (16, 33)):
+        for length in (1, T):
+            launches.clear()
+            walk(cell, H, B, T, [length] * B, dtype)
+            texts.add(frozenset((one.source, one.name) for one in launches))
+            assert {one.numbers["T"] for one in launches if "T" in one.numbers} == {T}
+            assert {one.numbers["B"] for one in launches if "B" in one.numbers} == {B}
+    assert len(texts) == 1
+    for source, name in next(iter(texts)):
+        decorator, signature = re.search(rf"(@triton.jit.*)\ndef {name}\((.*)\):", source).groups()
+        for number in {"T", "B", "first", "reverse", "offset"} & set(signature.split(", ")):
+            assert f'"{number}"' in decorator, f"{number} would be compiled in"
+
+
+def test_reverse_and_the_first_row_are_numbers_too(launches):
+    cell = RNN("gru", 4, 64).bfloat16().cells[0][0]
+    texts = []
+    for reverse in (False, True):
+        launches.clear()
+        cell(torch.randn(3, 5, 4).bfloat16(), reverse=reverse)
+        texts.append({one.source for one in launches})
+        assert {one.numbers["reverse"] for one in launches} == {int(reverse)}
+    assert texts[0] == texts[1]
+
+
+def test_a_plan_that_the_card_refuses_is_not_tried_again(launches, monkeypatch):
+    tried: list[str] = []
+
+    def refuse(source, name, grid, tensors, numbers, *, warps, cooperative):
+        tried.append(name)
+        raise DoesNotFit("too large a grid")
+
+    count = sum(plan.form != "steps" for plan in plans(work_of(512, 40), H200))
+    assert count > 1
+    monkeypatch.setattr(scan, "launch", refuse)
+    walk("lstm", 512, 40, 3)
+    assert tried == ["forward"] * count
+    assert {one.name for one in launches} == {"prepare", "forward", "backward"}, "the steps took its place"
+    walk("lstm", 512, 40, 5)
+    assert len(tried) == count, "what was refused is known"
+    walk("lstm", 512, 41, 5)
+    assert len(tried) > count, "another number of rows is another question"
+
+
+def test_an_error_that_is_no_refusal_is_raised(launches, monkeypatch):
+    def fail(*given, **named):
+        raise RuntimeError("the card is on fire")
+
+    monkeypatch.setattr(scan, "launch", fail)
+    with pytest.raises(RuntimeError, match="on fire"):
+        walk("lstm", 256, 4, 3)
+
+
+def test_explanations_name_the_form_and_the_obstacles(launches, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    cell = RNN("lstm", 4, 512).cells[0][0]
+    lines = backend.explain(cell, 32, torch.bfloat16)
+    assert lines[0] == "NVIDIA H200: 132 processors, 227 KB on chip for a program"
+    assert lines[1].startswith("taken: shared: ")
+    assert any(line.startswith("not alone: ") for line in lines)
+    assert any("TF32 would serve" in line for line in backend.explain(cell, 32, torch.float32))
