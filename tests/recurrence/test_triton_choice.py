@@ -1,5 +1,6 @@
 """When the kernels for CUDA serve, and what is said where they cannot; nothing here needs a GPU."""
 
+import importlib
 import sys
 import warnings
 from types import SimpleNamespace
@@ -44,10 +45,11 @@ def test_a_free_form_cell_is_an_error_that_says_so():
 @pytest.fixture
 def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Choose a backend for a stand-in of a tensor on a card of this generation; nothing was said so far."""
-    backend.missing.cache_clear()
+    backend.unavailable.cache_clear()
     monkeypatch.setattr(unroll, "_noticed", set())
     monkeypatch.setattr(unroll, "extraordinary", lambda *tensors: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a card")
+    monkeypatch.setattr(backend, "card_of", lambda device: importlib.import_module("triton"))
 
     def choose(wanted: str, dtype: torch.dtype = torch.float32, capability: tuple[int, int] = (9, 0)) -> str:
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
@@ -56,7 +58,7 @@ def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
         return unroll.choose(RNN("lstm", 3, 4).cells[0][0], wanted, SILENCE, x)
 
     yield choose
-    backend.missing.cache_clear()
+    backend.unavailable.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", backend.NUMBERS, ids=str)
@@ -77,14 +79,20 @@ def test_tensors_on_a_card_take_its_kernels(on_cuda, dtype):
             (9, 0),
             "kernels on the GPU compute in float32, bfloat16 and float16, not torch.float64",
         ),
-        (torch.float32, OLD, r"a card is older than the kernels need \(compute capability 8.0\)"),
         (torch.int64, (9, 0), "the tensors are torch.int64"),
     ],
 )
-def test_other_numbers_and_old_cards_run_on_the_loop(on_cuda, dtype, capability, reason):
+def test_other_numbers_run_on_the_loop(on_cuda, dtype, capability, reason):
     assert on_cuda("auto", dtype, capability) == "loop"
     with pytest.raises(BackendError, match=f"backend 'triton' cannot serve: {reason}; use backend='auto'"):
         on_cuda("triton", dtype, capability)
+
+
+def test_an_old_card_runs_on_the_loop_with_a_notice(on_cuda):
+    with pytest.warns(BackendNotice, match=r"a card is too old: kernels need compute capability 8\.0.*loop"):
+        assert on_cuda("auto", torch.float32, OLD) == "loop"
+    with pytest.raises(BackendError, match="backend 'triton' cannot serve: a card is too old"):
+        on_cuda("triton", torch.float32, OLD)
 
 
 def test_without_triton_one_notice_says_what_to_install(on_cuda, monkeypatch):
@@ -99,6 +107,7 @@ def test_without_triton_one_notice_says_what_to_install(on_cuda, monkeypatch):
 
 
 WITHOUT_TRITON = """
+import importlib
 import sys
 
 class Forbidden:

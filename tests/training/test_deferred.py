@@ -158,13 +158,13 @@ def test_tf32_is_on_in_updates_and_validations_and_off_afterwards(data, monkeypa
     for name in ("loss", "validate"):
         method = getattr(trainer.task, name)
         monkeypatch.setattr(
-            trainer.task, name, lambda *given, method=method: seen.append(switches()) or method(*given)
+            trainer.task, name, lambda *given, method=method: seen.append(switch()) or method(*given)
         )
-    before = switches()
+    before = switch()
     for _ in trainer.run():
-        assert switches() == before
-    assert seen == [(True, True)] * 4
+        assert switch() == before
+    assert seen == ["tf32"] * 4
 
 
-def switches():
-    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+def switch():
+    return torch.backends.cuda.matmul.fp32_precision

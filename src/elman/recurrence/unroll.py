@@ -73,7 +73,7 @@ def unroll_layer(
     for weight in present:
         check_like("x", like, "the cell", weight)
     if lengths is not None and not checked:
-        lengths = check_lengths(lengths, B, T).to(x.device)
+        lengths = check_lengths(lengths, B, T).to(x.device, non_blocking=x.is_cuda)
     given = any(state is not None for state in states)
     if given or not (x.is_cuda and cells[0].starts_at_zero):  # there, zeros are made where they are used
         states = [
@@ -160,8 +160,8 @@ def _hindrance(cell: Walkable, noise: Noise, *tensors: Tensor) -> str | None:
     if reason is not None:
         return reason
     if first.is_cuda:
-        reason = triton.hindrance(first)
-        return _say(reason) if reason == triton.missing() and reason else reason
+        reason = triton.unavailable(first.device)
+        return triton.hindrance(first) if reason is None else _say(reason)
     if os.name != "posix" or sys.maxsize < 1 << 32:
         return _say("kernels are built on 64-bit Unix only")
     if compiler() is None:

@@ -29,6 +29,11 @@ def _dense(matrix: Tensor) -> Tensor:
     return matrix if matrix.is_contiguous() or matrix.t().is_contiguous() else matrix.contiguous()
 
 
+def tf32_products() -> bool:
+    """Whether torch may round the factors of float32 products on CUDA to 10 bits (TF32)."""
+    return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
+
+
 class _Affine(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:

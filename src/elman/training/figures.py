@@ -30,7 +30,7 @@ class Figures:
         self.count = sum(loss.count for loss in losses)
         scalars = [*objectives, *(loss.total for loss in losses), norm]
         self.numbers = torch.stack([scalar.detach() for scalar in scalars])
-        self._here = self.numbers.to("cpu", non_blocking=True)  # from a GPU: into pinned memory
+        self._here = self.numbers.to("cpu", non_blocking=self.numbers.is_cuda)  # into pinned memory
         self._arrived: torch.cuda.Event | None = None
         if self.numbers.is_cuda:
             self._arrived = torch.cuda.Event()
@@ -53,7 +53,7 @@ class Figures:
 
     def broken(self) -> Tensor:
         """On the device: 1 where a number is not finite, else 0."""
-        return (0 * self.numbers.sum()).ne(0).float()  # 0 · ∞ and 0 · NaN are NaN
+        return (~self.numbers.isfinite().all()).float()
 
     @cached_property
     def _values(self) -> list[float]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import SGD, Adam, AdamW, Optimizer
@@ -83,7 +84,11 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
         case "adamw":
             return AdamW(groups, lr=rate, betas=settings.betas, fused=True)
         case "sgd":
-            return SGD(groups, lr=rate, momentum=settings.momentum, fused=fused)
+            sgd = SGD(groups, lr=rate, momentum=settings.momentum, fused=fused)
+            if fused and settings.momentum:  # else a first update that is skipped leaves it as memory was
+                for _, weight in weights:
+                    sgd.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+            return sgd
         case _:
             return SGD(groups, lr=rate, fused=fused)
 
@@ -217,6 +222,9 @@ def load_optimizer_tensors(
             )
         # A copy: torch keeps a tensor that already fits, and an update would change the caller's.
         places.setdefault(int(place), {})[key] = value.clone() if isinstance(value, Tensor) else value
+    for group, own in zip(groups, optimizer.param_groups, strict=True):
+        if "fused" in own:  # belongs to the device, not to the run
+            group["fused"] = own["fused"]
     optimizer.load_state_dict({"state": places, "param_groups": groups})
 
 

@@ -23,20 +23,16 @@ def products(precision: str) -> Iterator[None]:
     Otherwise the switches of torch stay as they are: off, unless somebody turned them on.
 
     >>> with products("tf32"):
-    ...     torch.backends.cuda.matmul.allow_tf32
-    True
-    >>> torch.backends.cuda.matmul.allow_tf32
-    False
+    ...     torch.backends.cuda.matmul.fp32_precision
+    'tf32'
     """
     if precision != "tf32":
         yield
         return
-    switches: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [switch.allow_tf32 for switch in switches]
+    switch: Any = torch.backends.cuda.matmul
+    before = switch.fp32_precision
     try:
-        for switch in switches:
-            switch.allow_tf32 = True
+        switch.fp32_precision = "tf32"
         yield
     finally:
-        for switch, value in zip(switches, before, strict=True):
-            switch.allow_tf32 = value
+        switch.fp32_precision = before

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import subprocess
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +16,12 @@ from torch import Tensor
 from elman.errors import ShapeError
 from elman.recurrence.contract import SILENCE, Noise, Walkable
 from elman.recurrence.trace import add_zoneout
-from elman.recurrence.triton.emit.kernel import Step
+from elman.recurrence.triton.emit.kernel import Step, signature
 from elman.recurrence.triton.launch import DoesNotFit
 from elman.recurrence.triton.plan import Card, Plan, Work, plans, why_not
 from elman.recurrence.triton.scan import Direction, Walk, scan
+from elman.tensors.products import tf32_products
+from elman.tensors.rows import fill_padding, length_mask
 from elman.tensors.tracing import in_autocast
 
 _making = threading.Lock()
@@ -28,32 +32,36 @@ Weights = tuple[Tensor | None, Tensor | None, Tensor | None, tuple[Tensor, ...]]
 
 
 @functools.cache
-def missing() -> str | None:
-    """Why there are no kernels on this machine, or None."""
+def unavailable(device: torch.device) -> str | None:
+    """Why there are no kernels for this card, or None."""
+    if torch.version.hip is not None:
+        return "kernels are made for NVIDIA's cards"
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        return f"{torch.cuda.get_device_name(device)} is too old: kernels need compute capability 8.0"
     try:
-        import triton  # noqa: F401
+        card_of(device)
     except ImportError:
         return "Triton is not installed (it comes with torch's CUDA builds; pip install triton)"
+    except (
+        RuntimeError,
+        OSError,
+        subprocess.SubprocessError,
+    ) as error:  # it builds its driver: no C compiler
+        return f"Triton does not work here ({' '.join(str(error).split())[:200]})"
     return None
 
 
 def computes_in(x: Tensor) -> torch.dtype:
     """What is multiplied: the tensors' own numbers, under autocast its numbers."""
-    return torch.get_autocast_dtype("cuda") if in_autocast(x) else x.dtype
+    casts = in_autocast(x) and x.dtype != torch.float64  # which autocast leaves alone
+    return torch.get_autocast_dtype("cuda") if casts else x.dtype
 
 
 def hindrance(x: Tensor) -> str | None:
-    """Why these numbers, or this card, cannot be served, or None."""
+    """Why these numbers cannot be served, or None."""
     if computes_in(x) not in NUMBERS:
         return f"kernels on the GPU compute in float32, bfloat16 and float16, not {x.dtype}"
-    return _too_old(x.device) or missing()
-
-
-@functools.cache
-def _too_old(device: torch.device) -> str | None:
-    if torch.cuda.get_device_capability(device) >= (8, 0):
-        return None
-    return f"{torch.cuda.get_device_name(device)} is older than the kernels need (compute capability 8.0)"
+    return None
 
 
 @functools.cache
@@ -67,7 +75,7 @@ def card_of(device: torch.device) -> Card:
 
 def precision() -> str:
     """Of float32 products, as torch is told to compute its own."""
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    return "tf32" if tf32_products() else "ieee"
 
 
 def step_of(cell: Walkable, noise: Noise = SILENCE) -> Step:
@@ -89,7 +97,7 @@ def explain(cell: Walkable, B: int, dtype: torch.dtype, *, directions: int = 1) 
     """Which form a walk of B rows takes on this card, how it is tiled, and why no faster one."""
     card = card_of(torch.device("cuda", torch.cuda.current_device()))
     work = _work(step_of(cell), cell.hidden_size, B, dtype, directions)
-    chosen, *others = plans(work, card)
+    chosen, *others = (plan for plan in plans(work, card) if (card, work, plan) not in _refused)
     return [
         f"{card.name}: {card.processors} processors, {card.memory / 1024:.0f} KB on chip for a program",
         f"taken: {chosen}",
@@ -116,14 +124,39 @@ def walk(
 ) -> tuple[list[Tensor], list[Any]]:
     """The directions of a layer at once: outputs (B, T, ·) and the final state of every direction.
 
-    One direction may be walked in either order; of two, the second is walked from the end.
+    One direction may be walked in either order; of two, the second is walked from the end. Directions
+    whose equations differ (an option of one was changed) are walked one after the other.
     """
+    if len({(signature(cell.equations), cell.reads_whole_state) for cell in cells}) > 1:
+        each = zip(cells, weights, states, noises, strict=True)
+        walked = [
+            walk([c], [w], x, [s], lengths, reverse=reverse ^ (d == 1), noises=[n])
+            for d, (c, w, s, n) in enumerate(each)
+        ]
+        return [outputs for (outputs,), _ in walked], [final for _, (final,) in walked]
+    with torch.cuda.device(x.device) if x.is_cuda else nullcontext():  # Triton launches on the current one
+        return _walk(cells, weights, x, states, lengths, reverse=reverse, noises=noises)
+
+
+def _walk(
+    cells: Sequence[Walkable],
+    weights: Sequence[Weights],
+    x: Tensor,
+    states: Sequence[Any],
+    lengths: Tensor | None,
+    *,
+    reverse: bool,
+    noises: Sequence[Noise],
+) -> tuple[list[Tensor], list[Any]]:
     B, T = x.shape[:2]
     cell, noise = cells[0], noises[0]
     step = step_of(cell, noise)
     numbers, H = computes_in(x), cell.hidden_size
     itself = cell.projects_itself
-    given = torch.cat([c.project(x) for c in cells], -1) if itself and step.equations.inputs else x
+    given = x
+    if itself and step.equations.inputs:
+        clean = x if lengths is None else fill_padding(x, lengths)
+        given = torch.cat([c.project(clean) for c in cells], -1)
     directions = [
         Direction(
             None if itself else W_x,
@@ -165,8 +198,22 @@ def walk(
             _refused.add((card, work, plan))
     if not whole:
         return [sequences[0]], final
-    split = [sequence.view(B, T, len(cells), H).unbind(2) for sequence in sequences]
-    return [c.O(c.State(*(s[d] for s in split))) for d, c in enumerate(cells)], final
+    return _outputs(cells, sequences, lengths), final
+
+
+def _outputs(cells: Sequence[Walkable], sequences: Sequence[Tensor], lengths: Tensor | None) -> list[Tensor]:
+    """O of all states, for every direction; zero at padding, where O sees what is no worse than elsewhere."""
+    B, T, width = sequences[0].shape
+    shown = sequences if lengths is None else [fill_padding(sequence, lengths) for sequence in sequences]
+    found = []
+    for d, cell in enumerate(cells):
+        own = slice(d * width // len(cells), (d + 1) * width // len(cells))
+        rows = cell.State(*(sequence[..., own].flatten(0, 1) for sequence in shown))
+        outputs = cell.O(rows).unflatten(0, (B, T))
+        if lengths is not None:
+            outputs = outputs.where(length_mask(lengths, T)[..., None], outputs.new_zeros(()))
+        found.append(outputs)
+    return found
 
 
 def _check_shapes(step: Step, directions: list[Direction], x: Tensor, H: int) -> None:

@@ -11,9 +11,9 @@ from elman.recurrence.triton.module import kernels
 
 ALIGNED = 16  # bytes; Triton compiles a kernel anew for addresses that are not
 
-# What Triton compiled for aligned addresses, by source, name, warps and device. Launching that takes a
-# few microseconds; finding it through Triton's own door, which looks at every argument, a hundred.
-_compiled: dict[tuple[str, str, int, int | None], Any] = {}
+# What Triton compiled for aligned addresses, by source, name, warps, device and numbers. Launching that
+# takes a few microseconds; finding it through Triton's own door, which looks at every argument, a hundred.
+_compiled: dict[tuple[Any, ...], Any] = {}
 
 
 class DoesNotFit(Exception):
@@ -39,7 +39,7 @@ def launch(
     given = [tensors[n] for n in kernel.arg_names if n not in numbers]
     values = [numbers[n] for n in kernel.arg_names if n in numbers]  # they come last
     addresses = [tensor.data_ptr() for tensor in given]
-    key = (source, name, warps, given[0].device.index)
+    key = (source, name, warps, given[0].device.index, *(tensor.dtype for tensor in given))
     aligned = not any(address % ALIGNED for address in addresses)
     if aligned and key in _compiled:
         try:

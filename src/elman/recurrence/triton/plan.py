@@ -19,6 +19,7 @@ from elman.recurrence.triton.emit.kernel import pieces, power_of_two
 ROWS = (16, 32, 64)
 COLUMNS = (64, 128, 256)  # of the weights of one program: what a warp group multiplies at a time, and more
 MOST_GATES = 8
+MOST_GROUPS = 65535  # of a grid
 RESERVED = 1024  # bytes of shared memory that the driver takes
 SIZES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
@@ -132,8 +133,8 @@ def _persistent(work: Work, card: Card) -> Iterator[Plan]:
         return
     if not work.products:  # pointwise through and through: any split will do
         units = min(64, power_of_two(max(16, work.H)))
-        groups = -(-work.B // ROWS[0])
-        yield Plan("alone", ROWS[0], units, 4, -(-work.H // units), groups, 1, 0, 1.0)
+        groups, launches = _groups(work, ROWS[0], MOST_GROUPS)
+        yield Plan("alone", ROWS[0], units, 4, -(-work.H // units), groups, launches, 0, 1.0)
         return
     for rows in ROWS:
         if rows == ROWS[0] or rows < 2 * work.B:
@@ -147,10 +148,10 @@ def _alone(work: Work, card: Card, rows: int) -> Iterator[Plan]:
     columns = units * work.columns
     need = _memory(work, rows, columns, units, units)
     if need <= card.memory and columns <= 1024:
-        groups = -(-work.B // rows)
+        groups, launches = _groups(work, rows, MOST_GROUPS)
         waves = -(-groups * work.directions // card.processors)
         cost = waves * (2.0 + 4.5 * units * columns * rows / (1 << 20))
-        yield Plan("alone", rows, units, 8 if columns * rows > 4096 else 4, 1, groups, 1, need, cost)
+        yield Plan("alone", rows, units, 8 if columns * rows > 4096 else 4, 1, groups, launches, need, cost)
 
 
 def _shared(work: Work, card: Card, rows: int, columns: int) -> Iterator[Plan]:
@@ -160,9 +161,7 @@ def _shared(work: Work, card: Card, rows: int, columns: int) -> Iterator[Plan]:
     together = card.processors // (programs * work.directions)
     if units < 16 or programs < 2 or not together:
         return
-    tiles = -(-work.B // rows)
-    groups = min(together, tiles)
-    launches = -(-tiles // groups)
+    groups, launches = _groups(work, rows, together)
     size = SIZES[work.numbers]
     depth = sum(block for _, block in pieces(work.H))
     several = len(pieces(work.H)) > 1
@@ -186,6 +185,12 @@ def _shared(work: Work, card: Card, rows: int, columns: int) -> Iterator[Plan]:
         )
         if held == depth:
             return
+
+
+def _groups(work: Work, rows: int, most: int) -> tuple[int, int]:
+    """How many tiles of rows run at once, and how often, until all are done."""
+    tiles = -(-work.B // rows)
+    return min(most, tiles), -(-tiles // min(most, tiles))
 
 
 def _steps(work: Work) -> Plan:

@@ -231,7 +231,7 @@ def _stacked(walk: Walk, like: Tensor, directions: list[Direction]) -> dict[str,
     if walk.lengths is not None:
         found["lengths"] = walk.lengths.contiguous()
     if first.mask is not None:
-        found["mask"] = torch.stack([d.mask for d in directions if d.mask is not None])
+        found["mask"] = torch.stack([d.mask for d in directions if d.mask is not None]).to(torch.float32)
     if e.vectors:
         found["vectors"] = _states([direction.vectors for direction in directions])
     if e.noise:

@@ -23,6 +23,7 @@ from elman.recurrence.triton.emit.kernel import Step, Variant
 from elman.recurrence.triton.emit.steps import HEADER, tiled
 from elman.recurrence.triton.launch import ALIGNED, launch
 from elman.recurrence.triton.module import kernels
+from elman.tensors.products import tf32_products
 
 if TYPE_CHECKING:
     from elman.recurrence.triton.scan import Walk
@@ -110,9 +111,13 @@ class Steps:
             self._launch(count)
             return
         for length in LENGTHS:
-            times, count = divmod(count, length)
-            for _ in range(times):
-                self._graph(length).replay()
+            while count >= length:
+                graph = self._graph(length)
+                if graph is None:
+                    self._launch(count)
+                    return
+                graph.replay()
+                count -= length
 
     def _launch(self, count: int) -> None:
         for offset in range(count):
@@ -138,13 +143,18 @@ class Steps:
         else:  # torch has such products on CUDA only
             torch.bmm(a.float(), weight.float(), out=result)
 
-    def _graph(self, length: int) -> torch.cuda.CUDAGraph:
+    def _graph(self, length: int) -> torch.cuda.CUDAGraph | None:
+        """So many steps as a graph; None where they cannot be recorded, now and from now on."""
         assert self.graphs is not None
         if length not in self.graphs:
             graph, device = torch.cuda.CUDAGraph(), self.buffers["table"].device
             stream = _stream_beside(device, torch.cuda.current_stream(device).cuda_stream)
-            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-                self._launch(length)
+            try:
+                with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                    self._launch(length)
+            except RuntimeError:
+                self.graphs = None
+                return None
             self.graphs[length] = graph
         return self.graphs[length]
 
@@ -186,8 +196,7 @@ def _steps(name: str, walk: Walk, variant: Variant, arguments: Mapping[str, Tens
         yield plain()
         return
     stream = torch.cuda.current_stream(like.device).cuda_stream
-    tf32 = torch.backends.cuda.matmul.allow_tf32  # a recorded product stays as it was
-    key = (_source(walk.step, name, variant), walk.B, walk.reverse, like.device, stream, tf32)
+    key = (_source(walk.step, name, variant), walk.B, walk.reverse, like.device, stream, tf32_products())
     with _using:
         steps = _recordings.get(key)
         if steps is None and key in _recordings:

@@ -8,7 +8,7 @@ from elman.recurrence.triton.emit.kernel import AHEAD, ROUNDS, Kernel, Step, Var
 def backward(step: Step, variant: Variant) -> str:
     """The walk back: gradients of input parts, recurrent parts, vectors and the initial state."""
     k, v, e = Kernel("backward", step, variant), variant, step.equations
-    I, G, S, V = len(e.inputs), len(e.products), len(e.states), len(e.vectors)
+    I, G, V = len(e.inputs), len(e.products), len(e.vectors)
     shown = e.states if v.whole else e.states[:1]
     k.begin("(1 - backwards) * (T - 1)")
     k.write("move = 2 * backwards - 1")
@@ -50,8 +50,9 @@ def backward(step: Step, variant: Variant) -> str:
         k.write(
             f"around = ring + (group * {v.directions} + d).to(tl.int64) * {ROUNDS * v.programs**2 * v.words}",
             f"inbox = around + tile * {v.programs * v.words} + tl.arange(0, {v.words})[None, :]",
-            f"awaited = tl.arange(0, {v.words}) // {v.units} * {v.packing}",
-            f"awaited = (first + group * {v.rows} + awaited < B)[None, :]",
+            f"word = tl.arange(0, {v.words})[None, :]",
+            f"awaited = first + group * {v.rows} + word // {v.units} * {v.packing} < B",
+            f"awaited = awaited & (tile * {v.units} + word % {v.units} < {v.depth})",  # what _send covers
         )
     if not k.exchange:
         k.write(f"arrived = tl.zeros({tile}, tl.float32)")
@@ -100,7 +101,6 @@ def backward(step: Step, variant: Variant) -> str:
             tiles = f"first // {v.rows} + group"
             address = f"d_vectors + ((({tiles}) * {v.directions} + d) * {V} + {i}) * {v.H} + u"
             k.store(address, f"tl.sum(sum_{name}, 0)", f"u < {v.H}")
-    assert S
     return k.text()
 
 
@@ -108,15 +108,15 @@ def fetch_gradients(k: Kernel, mask: str, before: str) -> None:
     """What the way back reads at the step that the pointers show; ``before``: there is an earlier one."""
     v, e, step = k.v, k.step.equations, k.step
     for name in e.states if v.whole else e.states[:1]:
-        k.load(f"d_{name}_next", f"at_d_out_{name}", mask)
+        k.load(f"next_d_{name}", f"at_d_out_{name}", mask)
     for group in ("short", "long"):
         for i, _ in enumerate(getattr(step, group)):
-            k.load(f"{group}_{i}_next", f"at_{group} + {i * v.H}", mask)
+            k.load(f"next_{group}_{i}", f"at_{group} + {i * v.H}", mask)
     if step.reads_parts:
         for i, name in enumerate(e.inputs):
-            k.load(f"x_{name}_next", f"at_parts + {i * v.H}", mask)
+            k.load(f"next_x_{name}", f"at_parts + {i * v.H}", mask)
     for i, name in enumerate(e.noise):
-        k.load(f"n_{name}_next", f"at_noise + {i * v.H}", mask)
+        k.load(f"next_n_{name}", f"at_noise + {i * v.H}", mask)
     for i, name in enumerate(step.kept):
         earlier = f"at_kept + move * {len(step.kept) * v.H * v.directions} + {i * v.H}"
         k.load(f"before_{name}", earlier, before)
@@ -128,11 +128,11 @@ def equations_backward(k: Kernel, inside: str) -> None:
     g = step.gradients
     reads = [("x", e.inputs)] if step.reads_parts else []
     for kind, names in (*reads, ("n", e.noise)):
-        k.write(*(f"{kind}_{name} = {kind}_{name}_next.to(tl.float32)" for name in names))
+        k.write(*(f"{kind}_{name} = next_{kind}_{name}.to(tl.float32)" for name in names))
     known = {}
     for group in ("short", "long"):
         for i, node in enumerate(getattr(step, group)):
-            k.write(f"{group}_{i} = {group}_{i}_next.to(tl.float32)")
+            k.write(f"{group}_{i} = next_{group}_{i}.to(tl.float32)")
             known[node.index] = f"{group}_{i}"
     for name in step.kept:
         k.write(f"s_{name} = tl.where(step < T - 1, before_{name}, first_{name})")
@@ -141,7 +141,7 @@ def equations_backward(k: Kernel, inside: str) -> None:
     for place, name in enumerate(e.states):
         arriving = f"c_{name}" if place else f"c_{name} + arrived"
         if v.whole or not place:
-            fresh = f"d_{name}_next.to(tl.float32)"
+            fresh = f"next_d_{name}.to(tl.float32)"
             arriving += f" + {f'tl.where({inside}, {fresh}, 0.0)' if v.lengths else fresh}"
         k.write(f"g_{name} = {arriving}")
     groups = (

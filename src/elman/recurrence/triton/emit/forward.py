@@ -90,9 +90,9 @@ def fetch_inputs(k: Kernel, mask: str) -> None:
     """The inputs of the step that the pointers show; before the loop, and for the next step at its end."""
     e = k.step.equations
     for i, name in enumerate(e.inputs):
-        k.load(f"x_{name}_next", f"at_parts + {i * k.v.H}", mask)
+        k.load(f"next_x_{name}", f"at_parts + {i * k.v.H}", mask)
     for i, name in enumerate(e.noise):
-        k.load(f"n_{name}_next", f"at_noise + {i * k.v.H}", mask)
+        k.load(f"next_n_{name}", f"at_noise + {i * k.v.H}", mask)
 
 
 def _receive_state(k: Kernel, publishes: bool) -> None:
@@ -132,8 +132,8 @@ def _split(value: str, names: list[str], rows: int, units: int) -> list[str]:
 def equations_forward(k: Kernel) -> None:
     """``y_state``: the new states; in training also what is saved."""
     e, step = k.step.equations, k.step
-    k.write(*(f"x_{name} = x_{name}_next.to(tl.float32)" for name in e.inputs))
-    k.write(*(f"n_{name} = n_{name}_next.to(tl.float32)" for name in e.noise))
+    k.write(*(f"x_{name} = next_x_{name}.to(tl.float32)" for name in e.inputs))
+    k.write(*(f"n_{name} = next_n_{name}.to(tl.float32)" for name in e.noise))
     saved = (*step.short, *step.long) if k.v.training else ()
     names = k.compute((*e.results, *saved), {})
     targets = [f"y_{name}" for name in e.states]

@@ -115,6 +115,25 @@ class Step:
         return power_of_two(max(1, len(self.equations.products)))
 
 
+def signature(equations: Equations | None) -> tuple[str, ...]:
+    """The equations as text: the same for cells that compute the same."""
+    assert equations is not None
+    known = equations.compiled
+    if "signature" not in known:
+        e = equations
+        names = {"x": e.inputs, "h": e.products, "s": e.states, "v": e.vectors}
+        lines, results = statements(
+            e.results,
+            leaves={(kind, name): f"{kind}.{name}" for kind, group in names.items() for name in group},
+            known={},
+            constant=repr,
+            assign=lambda name, value, truth: f"{name} = {value}",
+        )
+        known["signature"] = (*lines, *results, *e.inputs, "", *e.products, "", *e.states, "", *e.vectors)
+    found: tuple[str, ...] = known["signature"]
+    return found
+
+
 def _bounded(node: Node) -> bool:
     return node.op in OPERATIONS and OPERATIONS[node.op].bounded
 
