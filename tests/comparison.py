@@ -19,6 +19,7 @@ Named = dict[str, Tensor]
 
 def distance(a: Tensor, b: Tensor) -> float:
     """‖a−b‖/(‖b‖+1); NaN where either holds one."""
+    a, b = a.detach(), b.detach()
     return float((a - b).norm() / (b.norm() + 1))
 
 

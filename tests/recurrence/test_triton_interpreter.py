@@ -53,6 +53,73 @@ class Backwards(nn.Module):
         return self.cell(x, state, lengths, reverse=True, backend=self.backend)
 
 
+class Shifted(Cell):
+    """An output that is not zero where the state is."""
+
+    state = ("h",)
+    gates = ("a",)
+
+    def R(self, x, h, s):
+        return self.State(torch.tanh(x.a + h.a))
+
+    def O(self, s):
+        return s.h + 1
+
+
+class Directed(Shifted):
+    """An output without a value where the state is zero, and a weight that would learn from it."""
+
+    vectors = ("u",)
+
+    def O(self, s):
+        return self.u * s.h / s.h.norm(dim=-1, keepdim=True)
+
+
+class Projecting(Cell):
+    """Its input parts are its own affair."""
+
+    state = ("h",)
+    gates = ("a",)
+
+    def project(self, x):
+        return torch.sin(super().project(x))
+
+    def R(self, x, h, s):
+        return self.State(torch.tanh(x.a + h.a))
+
+
+class Leaky(Cell):
+    """An option that is a number of the equations."""
+
+    state = ("h",)
+    gates = ("a",)
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.alpha = 0.5
+
+    def R(self, x, h, s):
+        return self.State((1 - self.alpha) * s.h + self.alpha * torch.tanh(x.a + h.a))
+
+
+class Alike(Cell):
+    """Names that others become when something is added to them."""
+
+    state = ("c_next", "c")
+    gates = ("i_next", "i")
+
+    def R(self, x, h, s):
+        i = torch.sigmoid(x.i + h.i)
+        return self.State(c_next=torch.tanh(s.c + x.i_next * h.i_next), c=i * s.c_next + (1 - i) * s.c)
+
+
+def unlike() -> RNN:
+    """Directions whose equations differ."""
+    network = RNN(Leaky, D, H, bidirectional=True)
+    network.cells[0][1].alpha = 0.9
+    return network
+
+
 class Case(NamedTuple):
     """A network, its rows and steps, whether rows have lengths, and whether it starts from a given state."""
 
@@ -96,6 +163,11 @@ CASES = {
     "one row, one unit": Case(one("lstm", H=1), B=1),
     "a full tile": Case(one("gru", H=16), B=16),
     "tiles of rows": Case(both("peephole_lstm"), B=18, T=2, lengths=True),
+    "shifted": Case(both(Shifted), lengths=True),
+    "directed": Case(both(Directed), lengths=True),
+    "projecting": Case(both(Projecting), lengths=True),
+    "unlike": Case(unlike, lengths=True),
+    "alike": Case(both(Alike, zoneout=0.4), lengths=True),
     "tiles of units": Case(both("sru", H=133), lengths=True),  # nothing is multiplied, nothing exchanged
 }
 SHORT = (
@@ -105,7 +177,7 @@ SHORT = (
 )
 PIECES = ("peephole_lstm", "backwards with lengths", "noise on both with lengths")
 CURVED = ("both with lengths", "both from zero")
-JUNK = ("lstm", "both", "sru")  # what stands in the padding is junk
+JUNK = ("lstm", "both", "sru", "projecting")  # what stands in the padding is junk
 
 
 def case(name: str) -> tuple[Any, Tensor, Tensor | None, Any]:

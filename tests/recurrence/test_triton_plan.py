@@ -5,14 +5,17 @@ import random
 import re
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch import Tensor
 
 from elman import RNN
 from elman.recurrence import unroll
-from elman.recurrence.triton import backend, scan, steps
+from elman.recurrence.triton import backend, launch, scan, steps
+from elman.recurrence.triton.emit.backward import backward
 from elman.recurrence.triton.emit.kernel import Variant, pieces, power_of_two
 from elman.recurrence.triton.launch import DoesNotFit
 from elman.recurrence.triton.plan import MOST_GATES, Card, Plan, Work, plans, why_not
@@ -142,6 +145,51 @@ def test_blocks_cover_all_units_once(units, largest):
     assert [first for first, _ in found] == [sum(size for _, size in found[:i]) for i in range(len(found))]
     assert all(size == power_of_two(size) and 16 <= size <= max(64, largest) for _, size in found)
     assert units <= sum(size for _, size in found) < units + max(64, units)
+
+
+# ---- the ring ------------------------------------------------------------------------------------
+
+WRITING = re.compile(r"(around|inbox|word|awaited|round|there|m) = |tl\.store\(round")
+AWAITING = re.compile(r"(arriving|in_\d+) = ")
+
+
+def exchanged(text: str, variant: Variant, B: int) -> tuple[Tensor, Tensor]:
+    """Places in the ring that one step back writes, and those awaited after it: the text's own arithmetic."""
+    head, name, tail = text.rpartition("arriving = ")  # at the end: after the last step
+    lines = [line for line in map(str.strip, head.splitlines()) if WRITING.match(line)]
+    lines += [line for line in map(str.strip, (name + tail).splitlines()) if AWAITING.match(line)]
+    written: list[Tensor] = []
+    awaited: list[Tensor] = []
+    language = SimpleNamespace(
+        arange=torch.arange,
+        int64=torch.int64,
+        trans=lambda part: part,
+        store=lambda address, part, mask: written.append(address[mask]),
+        load=lambda address, mask, other, volatile: awaited.append(address[mask]),
+    )
+    given = {"tl": language, "ring": 0, "first": 0, "step": 0, "T": 1, "B": B, "part": None}
+    for tile in range(variant.programs):
+        program = {"tile": tile, "group": 0, "d": 0}
+        exec("\n".join(lines), {**given, **{name: torch.tensor(place) for name, place in program.items()}})
+    return torch.cat(written).sort().values, torch.cat(awaited).unique()
+
+
+@pytest.mark.parametrize(("rows", "numbers"), [(16, "bfloat16"), (32, "float16"), (64, "float32")])
+@pytest.mark.parametrize("units", [16, 32, 64, 128])
+def test_what_is_awaited_of_the_ring_is_what_is_written(units, rows, numbers):
+    """A word that nobody writes would be awaited forever."""
+    step = backend.step_of(RNN("mgu", 4, 4).cells[0][0])
+    for H in (40, 65, 129, 192, 200, 320, 333, 385):
+        v = Variant(H, rows, units, numbers)
+        if v.programs == 1:  # nothing is exchanged
+            continue
+        text = backward(step, v)
+        for B in (1, rows - 3, rows):
+            written, awaited = exchanged(text, v, B)
+            assert torch.equal(written, awaited), (v, B)
+            found = (awaited // (v.programs * v.words) * v.units + awaited % v.units).unique()
+            assert found.tolist() == list(range(min(v.depth, v.programs * v.units))), (v, B)
+            assert len(awaited) == v.programs * -(-B // v.packing) * len(found), (v, B)
 
 
 # ---- launches ------------------------------------------------------------------------------------
@@ -274,6 +322,31 @@ def test_an_error_that_is_no_refusal_is_raised(launches, monkeypatch):
     monkeypatch.setattr(scan, "launch", fail)
     with pytest.raises(RuntimeError, match="on fire"):
         walk("lstm", 256, 4, 3)
+
+
+def test_other_numbers_are_another_kernel(monkeypatch):
+    """What was compiled is told addresses only: it would read them as the numbers of the first launch."""
+    ran: list[tuple[str, tuple[torch.dtype, ...]]] = []
+
+    class Kernel:
+        arg_names = ("x", "y", "T")
+
+        def __getitem__(self, grid):
+            return self.compile
+
+        def compile(self, *given, **options):
+            dtypes = tuple(tensor.dtype for tensor in given[:2])
+            ran.append(("compiled", dtypes))
+            return {(1, 1, 1): lambda *addresses: ran.append(("again", dtypes))}
+
+    pytest.importorskip("triton")
+    monkeypatch.setattr(launch, "kernels", lambda source: {"forward": Kernel()})
+    monkeypatch.setattr(launch, "_compiled", {})
+    types = list(itertools.product((torch.float32, torch.bfloat16), repeat=2))
+    for x, y in types * 2:
+        tensors = {"x": torch.zeros(4, dtype=x), "y": torch.zeros(4, dtype=y)}
+        launch.launch("text", "forward", (1, 1, 1), tensors, {"T": 3}, warps=4, cooperative=False)
+    assert ran == [*(("compiled", pair) for pair in types), *(("again", pair) for pair in types)]
 
 
 def test_explanations_name_the_form_and_the_obstacles(launches, monkeypatch):

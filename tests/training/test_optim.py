@@ -196,6 +196,40 @@ def test_an_optimiser_made_without_names():
     assert_equal(values(model), values(again))
 
 
+def on_a_gpu(model, **changes):
+    """The optimiser as it is made for weights of a GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nn.Parameter, "is_cuda", True)
+        return make_optimizer(model, settings(**changes))
+
+
+def test_momentum_of_a_fused_optimiser_begins_at_zero():
+    """Its kernel would leave the memory unset where the first update is skipped."""
+    model, plain = made(), made()
+    optimizer = on_a_gpu(model, optimizer="sgd")
+    assert all(group["fused"] for group in optimizer.param_groups)
+    for weight in model.parameters():
+        assert torch.equal(optimizer.state[weight]["momentum_buffer"], torch.zeros_like(weight))
+    with skipping(optimizer, torch.ones(())):
+        train(model, optimizer, [9])
+    train(model, optimizer, range(3))
+    train(plain, make_optimizer(plain, settings(optimizer="sgd")), range(3))
+    for found, expected in zip(values(model), values(plain), strict=True):
+        torch.testing.assert_close(found, expected)
+    assert not on_a_gpu(made(), optimizer="sgd", momentum=0.0).state
+
+
+def test_whether_it_is_fused_belongs_to_the_device():
+    makers = (on_a_gpu, lambda model, **changes: make_optimizer(model, settings(**changes)))
+    for fused, (make, other) in {True: makers, False: makers[::-1]}.items():
+        model = made()
+        saved = other(model, optimizer="sgd")
+        train(model, saved, [1])
+        resumed = make(made(), optimizer="sgd")
+        load_optimizer_tensors(resumed, *optimizer_tensors(saved))
+        assert {group["fused"] for group in resumed.param_groups} == {fused}
+
+
 def test_the_state_of_another_model_is_refused():
     model = made()
     optimizer = make_optimizer(model, settings())

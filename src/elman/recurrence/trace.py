@@ -116,7 +116,15 @@ class Gradients:
     @property
     def reads_parts(self) -> bool:
         """Whether the backward step reads an input part as it was."""
-        return any(n.op == "x" for n in _reach(self.outputs, stop=(*self.saved, *self.current)).values())
+        return any(node.op == "x" for node in self._computed_from())
+
+    @property
+    def previous(self) -> set[str]:
+        """States whose value before the step the backward step reads."""
+        return {node.name for node in self._computed_from() if node.op == "s"}
+
+    def _computed_from(self) -> Iterable[Node]:
+        return _reach(self.outputs, stop=(*self.saved, *self.current)).values()
 
     @property
     def outputs(self) -> list[Node]:

@@ -14,7 +14,7 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from elman.recurrence.triton.emit.kernel import pieces, power_of_two
+from elman.recurrence.triton.emit.kernel import largest_chunk, pieces, power_of_two
 
 ROWS = (16, 32, 64)
 COLUMNS = (64, 128, 256)  # of the weights of one program: what a warp group multiplies at a time, and more
@@ -174,7 +174,8 @@ def _shared(work: Work, card: Card, rows: int, columns: int) -> Iterator[Plan]:
             continue
         streamed = (depth - held) * columns * size / 65536
         wide = columns * depth * size > 160 << 10 or rows == ROWS[-1] or work.products == 1
-        cost = 2.9 + 3.2 * size / 2 * rows * work.H / 8192 + 0.8 * (columns / 64 - 1) * work.H / 512
+        tile = size / 2 * rows * work.H / 8192  # what a program reads at a step
+        cost = 2.9 + 3.2 * tile + 1.75 * max(0.0, tile - 2) + 0.8 * (columns / 64 - 1) * work.H / 512
         if work.products == 1:  # gathers on the way back
             cost = cost - 0.6 + 1.5 * (several and columns == COLUMNS[0])
         cost = launches * (cost + 3.5 * streamed)
@@ -195,14 +196,21 @@ def _groups(work: Work, rows: int, most: int) -> tuple[int, int]:
 
 def _steps(work: Work) -> Plan:
     weights = work.H * work.H * work.products * work.directions
-    cost = 2 * (6.0 + weights * SIZES[work.numbers] / 4.0e6 + 2.0 * work.B * weights / 3.0e8)
+    cost = 2 * (8.0 + weights * SIZES[work.numbers] / 4.0e6 + 2.0 * work.B * weights / 3.0e8)
     return Plan("steps", 0, work.H, 4, 1, 1, 1, 0, cost)
 
 
 def _memory(work: Work, rows: int, columns: int, block: int, held: int) -> int:
-    """Bytes on the chip: the weights that are held, a block of the others, and the state they multiply."""
+    """Bytes on the chip: the weights that are held, a block of the others, and what they multiply.
+
+    That is forward the state, then the gates as they are turned; backward the gradients of the gates,
+    and the parts as they are turned.
+    """
     size = SIZES[work.numbers]
     depth = sum(found for _, found in pieces(work.H))
     passing = columns * block * size if held < depth else 0
-    state = rows * block * size * (1 if block >= depth else 2)
-    return columns * held * size + passing + max(state, rows * columns * 4, rows * 1024) + RESERVED
+    forward = max(rows * block * size * (1 if block >= depth else 2), rows * columns * 4)
+    backward = rows * columns * size + rows * largest_chunk(rows, block, work.numbers) * (
+        2 if work.numbers == "bfloat16" else 4
+    )
+    return columns * held * size + passing + max(forward, backward) + RESERVED

@@ -86,19 +86,19 @@ class Walk:
 
     def variant(self, *, mask: bool, training: bool, d_final: bool = False) -> Variant:
         return Variant(
-            self.H,
-            self.plan.rows,
-            self.plan.units,
-            str(self.numbers).removeprefix("torch."),
-            self.precision,
-            self.D,
-            self.lengths is not None,
-            mask,
-            self.whole,
-            training,
-            d_final,
-            self.plan.block,
-            self.plan.held,
+            H=self.H,
+            rows=self.plan.rows,
+            units=self.plan.units,
+            numbers=str(self.numbers).removeprefix("torch."),
+            precision=self.precision,
+            directions=self.D,
+            lengths=self.lengths is not None,
+            mask=mask,
+            whole=self.whole,
+            training=training,
+            d_final=d_final,
+            block=self.plan.block,
+            held=self.plan.held,
         )
 
     def split(self, flat: Sequence[Any]) -> tuple[Tensor, list[Direction]]:

@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
-from elman.recurrence.triton.emit.kernel import AHEAD, ROUNDS, Kernel, Step, Variant, pieces, power_of_two
+from elman.recurrence.triton.emit.kernel import (
+    AHEAD,
+    ROUNDS,
+    Kernel,
+    Step,
+    Variant,
+    largest_chunk,
+    pieces,
+    power_of_two,
+)
 
 
 def backward(step: Step, variant: Variant) -> str:
     """The walk back: gradients of input parts, recurrent parts, vectors and the initial state."""
-    k, v, e = Kernel("backward", step, variant), variant, step.equations
-    I, G, V = len(e.inputs), len(e.products), len(e.vectors)
-    shown = e.states if v.whole else e.states[:1]
+    k = Kernel("backward", step, variant)
+    counts = _tensors(k)
+    chunks = variant.blocks
+    if k.scatters:
+        chunks = pieces(variant.H, largest=largest_chunk(variant.rows, variant.block, variant.numbers))
+    _begin(k, counts, chunks)
+    k.write("for step in range(T):")
+    k.indent += 1
+    _step(k, counts, chunks)
+    k.indent -= 1
+    _end(k)
+    return k.text()
+
+
+def _tensors(k: Kernel) -> list[tuple[str, int]]:
+    """What the kernel reads and writes at every step: (name, how many values of a unit)."""
+    e, step = k.step.equations, k.step
+    groups = (("short", step.short), ("long", step.long), ("noise", e.noise), ("kept", step.kept))
+    return [
+        *((f"d_out_{name}", 1) for name in k.shown),
+        *((name, len(group)) for name, group in groups if group),
+        *([("parts", len(e.inputs))] if step.reads_parts else []),
+        *([("d_parts", len(e.inputs))] if e.inputs else []),
+        *([("d_products", len(e.products))] if e.products and not step.shared else []),
+    ]
+
+
+def _begin(k: Kernel, counts: list[tuple[str, int]], chunks: list[tuple[int, int]]) -> None:
+    """Everything before the first step."""
+    v, e, step = k.v, k.step.equations, k.step
+    tile = f"[{v.rows}, {v.units}]"
     k.begin("(1 - backwards) * (T - 1)")
     k.write("move = 2 * backwards - 1")
     k.take("initial")
-    tile = f"[{v.rows}, {v.units}]"
     for i, name in enumerate(e.states):
         if name in step.kept:
             k.load(f"first_{name}", k.state_address("initial", i), "live")
@@ -23,29 +59,15 @@ def backward(step: Step, variant: Variant) -> str:
             k.write(f"c_{name} = c_{name}.to(tl.float32)")
         else:
             k.write(f"c_{name} = tl.zeros({tile}, tl.float32)")
-    counts = [
-        *((f"d_out_{name}", 1) for name in shown),
-        *((name, len(group)) for name, group in (("short", step.short), ("long", step.long)) if group),
-        *([("parts", I)] if step.reads_parts else []),
-        *([("noise", len(e.noise))] if e.noise else []),
-        *([("kept", len(step.kept))] if step.kept else []),
-        *([("d_parts", I)] if I else []),
-        *([("d_products", G)] if G and not step.shared else []),
-    ]
     for name, count in counts:
         k.pointer(name, count)
-    for name in e.vectors:
-        k.write(f"sum_{name} = tl.zeros({tile}, tl.float32)")
-    scatters = k.exchange and not k.gathers
-    # Triton 3.6 multiplies a turned float32 block of 512 rows wrongly: 256 is right.
-    largest = min(v.block, max(64, 8192 // v.rows), 256 if v.numbers == "float32" else 512)
-    chunks = pieces(v.H, largest=largest) if scatters else v.blocks
-    if G:
+    k.write(*(f"sum_{name} = tl.zeros({tile}, tl.float32)" for name in e.vectors))
+    if e.products:
         k.hold_weights(chunks)
     if k.gathers:
         buffer = "d_parts" if step.shared else "d_products"
         k.write(f"at_sent = {buffer} + ((row - move) * {v.directions} + d)[:, None] * {v.H}")
-    if scatters:
+    if k.scatters:
         k.take("ring")
         k.write(
             f"around = ring + (group * {v.directions} + d).to(tl.int64) * {ROUNDS * v.programs**2 * v.words}",
@@ -60,54 +82,56 @@ def backward(step: Step, variant: Variant) -> str:
         k.load(f"now_{name}", f"at_kept + {i * v.H}", "live")
     k.write("more = live & (T > 1)")
     fetch_gradients(k, "live", "more")
-    k.write("for step in range(T):")
-    k.indent += 1
+
+
+def _step(k: Kernel, counts: list[tuple[str, int]], chunks: list[tuple[int, int]]) -> None:
+    """One step back."""
+    v, e, step = k.v, k.step.equations, k.step
     k.write("more = live & (step < T - 1)", "later = live & (step < T - 2)")
     if v.lengths:
         k.write("real = live & (t < length)")
-    inside = "real" if v.lengths else "live"
     if k.exchange:
         _receive(k, "step")
-    if scatters:
+    if k.scatters:
         k.read_weights(chunks)
-    equations_backward(k, inside)
-    if G and not k.gathers:
+    equations_backward(k, "real" if v.lengths else "live")
+    if e.products and not k.gathers:
         _send(k, chunks)
-    shared = k.gathers and step.shared
-    for i, name in enumerate(e.inputs):
-        value = f"publishable(dx_{name})" if shared else f"dx_{name}"
-        k.store(f"at_d_parts + {i * v.H}", value, "live", k.number)
-    if G and not step.shared:
-        for i, name in enumerate(e.products):
-            value = f"publishable(dh_{name})" if k.gathers else f"dh_{name}"
-            k.store(f"at_d_products + {i * v.H}", value, "live", k.number)
+    results = [("d_parts", "dx", e.inputs)]
+    if e.products and not step.shared:
+        results.append(("d_products", "dh", e.products))
+    for tensor, kind, gates in results:
+        published = k.gathers and (step.shared or kind == "dh")
+        for i, name in enumerate(gates):
+            value = f"publishable({kind}_{name})" if published else f"{kind}_{name}"
+            k.store(f"at_{tensor} + {i * v.H}", value, "live", k.number)
     k.advance(*((name, count * v.H) for name, count in counts))
     if k.gathers:
         k.advance(("sent", v.H))
-    k.write("t += move")
-    for name in step.kept:
-        k.write(f"now_{name} = s_{name}")
+    k.write("t += move", *(f"now_{name} = s_{name}" for name in step.kept))
     fetch_gradients(k, "more", "later")
-    k.indent -= 1
+
+
+def _end(k: Kernel) -> None:
+    """What is left after the last step: the gradients of the initial state and of the vectors."""
+    v, e = k.v, k.step.equations
     if k.exchange:
         _receive(k, "T")
     k.take("d_initial")
     k.write(f"c_{e.states[0]} += arrived")
     for i, name in enumerate(e.states):
         k.store(k.state_address("d_initial", i), f"c_{name}", "live")
-    if V:
+    for i, name in enumerate(e.vectors):
         k.take("d_vectors")
-        for i, name in enumerate(e.vectors):
-            tiles = f"first // {v.rows} + group"
-            address = f"d_vectors + ((({tiles}) * {v.directions} + d) * {V} + {i}) * {v.H} + u"
-            k.store(address, f"tl.sum(sum_{name}, 0)", f"u < {v.H}")
-    return k.text()
+        tiles = f"(first // {v.rows} + group) * {v.directions} + d"
+        address = f"d_vectors + (({tiles}) * {len(e.vectors)} + {i}) * {v.H} + u"
+        k.store(address, f"tl.sum(sum_{name}, 0)", f"u < {v.H}")
 
 
 def fetch_gradients(k: Kernel, mask: str, before: str) -> None:
     """What the way back reads at the step that the pointers show; ``before``: there is an earlier one."""
     v, e, step = k.v, k.step.equations, k.step
-    for name in e.states if v.whole else e.states[:1]:
+    for name in k.shown:
         k.load(f"next_d_{name}", f"at_d_out_{name}", mask)
     for group in ("short", "long"):
         for i, _ in enumerate(getattr(step, group)):

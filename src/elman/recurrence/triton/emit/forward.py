@@ -9,7 +9,6 @@ def forward(step: Step, variant: Variant) -> str:
     """The walk through time."""
     k, v, e = Kernel("forward", step, variant), variant, step.equations
     I, G = len(e.inputs), len(e.products)
-    shown = e.states if v.whole else e.states[:1]
     groups = (("kept", step.kept), ("short", step.short), ("long", step.long))
     saves = [(name, len(group)) for name, group in groups if group and v.training]
     publishes = bool(G) and (k.exchange or v.training)
@@ -24,7 +23,7 @@ def forward(step: Step, variant: Variant) -> str:
         k.pointer("noise", len(e.noise))
     if publishes:
         k.pointer("operand", 1, stride=v.stride)
-    for name in shown:
+    for name in k.shown:
         k.pointer(f"out_{name}", 1)
     for name, count in saves:
         k.pointer(name, count)
@@ -52,7 +51,7 @@ def forward(step: Step, variant: Variant) -> str:
             "within & (step < T - 1)",
             k.number,
         )
-    for name in shown:
+    for name in k.shown:
         shown_value = f"tl.where(real, y_{name}, 0.0)" if v.lengths else f"y_{name}"
         k.store(f"at_out_{name}", shown_value, "live", k.number)
     if v.training:
@@ -68,7 +67,7 @@ def forward(step: Step, variant: Variant) -> str:
         *([("noise", len(e.noise) * v.H)] if e.noise else []),
         *([("operand", v.stride)] if publishes else []),
         *([("tile", v.stride)] if k.exchange else []),
-        *((f"out_{name}", v.H) for name in shown),
+        *((f"out_{name}", v.H) for name in k.shown),
         *((name, count * v.H) for name, count in saves),
     )
     k.write("t += move")

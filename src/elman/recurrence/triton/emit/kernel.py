@@ -87,14 +87,12 @@ class Step:
     def __post_init__(self) -> None:
         e = self.equations
         g = derive(e)
-        reached = _reached(g.outputs, {n.index for n in (*g.saved, *g.current)})
-        previous = {n.name for n in reached if n.op == "s"}
         current = {e.states[e.results.index(n)] for n in g.current}
         values = {
             "gradients": g,
             "short": tuple(n for n in g.saved if _bounded(n)),
             "long": tuple(n for n in g.saved if not _bounded(n)),
-            "kept": tuple(name for name in e.states if name in previous | current),
+            "kept": tuple(name for name in e.states if name in g.previous | current),
             "shared": e.inputs == e.products and g.inputs == g.products,
         }
         for name, value in values.items():
@@ -138,18 +136,6 @@ def _bounded(node: Node) -> bool:
     return node.op in OPERATIONS and OPERATIONS[node.op].bounded
 
 
-def _reached(roots: Iterable[Node], ends: set[int]) -> list[Node]:
-    """What the roots are computed from, not going beyond the ends."""
-    found: dict[int, Node] = {}
-    todo = list(roots)
-    while todo:
-        node = todo.pop()
-        if node.index not in found and node.index not in ends:
-            found[node.index] = node
-            todo.extend(node.args)
-    return list(found.values())
-
-
 def pieces(units: int, largest: int = 1 << 30) -> list[tuple[int, int]]:
     """So many units as blocks whose sizes are powers of two: (first, size), with little left over.
 
@@ -170,6 +156,14 @@ def pieces(units: int, largest: int = 1 << 30) -> list[tuple[int, int]]:
     return found
 
 
+def largest_chunk(rows: int, block: int, numbers: str) -> int:
+    """Units whose parts of the gradient are computed at a time: their sums stay in registers.
+
+    Triton 3.6 multiplies a turned float32 block of 512 units wrongly; 256 is right.
+    """
+    return min(block, max(64, 8192 // rows), 256 if numbers == "float32" else 512)
+
+
 def power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
@@ -185,6 +179,7 @@ class Kernel:
         e = step.equations
         self.exchange = bool(e.products) and variant.programs > 1
         self.gathers = self.exchange and step.gathers
+        self.scatters = self.exchange and not step.gathers
         self.number = DTYPES[variant.numbers]
         self.leaves = {
             (kind, name): f"{kind}_{name}"
@@ -194,6 +189,12 @@ class Kernel:
             )
             for name in names
         }
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """States whose sequence is an output."""
+        states = self.step.equations.states
+        return states if self.v.whole else states[:1]
 
     # ---- writing ---------------------------------------------------------------------------------
 

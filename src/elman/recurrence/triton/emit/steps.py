@@ -115,7 +115,7 @@ def forward(step: Step, variant: Variant) -> str:
     if G:
         k.buffer("now", 1, v.stride)
         k.store("at_now", _masked(k, f"y_{e.states[0]}"), "live", k.number)
-    for name in e.states if v.whole else e.states[:1]:
+    for name in k.shown:
         k.pointer(f"out_{name}", 1)
         shown = f"tl.where(real, y_{name}, 0.0)" if v.lengths else f"y_{name}"
         k.store(f"at_out_{name}", shown, "live", k.number)
@@ -159,7 +159,7 @@ def backward(step: Step, variant: Variant) -> str:
             k.take("initial")
             k.load(f"first_{name}", k.state_address("initial", i), "live & (step == T - 1)")
     reads = [
-        *((f"d_out_{name}", 1) for name in (e.states if v.whole else e.states[:1])),
+        *((f"d_out_{name}", 1) for name in k.shown),
         *((name, len(getattr(step, name))) for name in ("kept", "short", "long")),
         *([("parts", I)] if step.reads_parts else []),
         ("noise", len(e.noise)),
