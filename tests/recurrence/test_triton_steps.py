@@ -55,6 +55,11 @@ def assert_equal(found: list[Tensor], expected: list[Tensor]) -> None:
     assert [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if not torch.equal(a, b)] == []
 
 
+def assert_near(found: list[Tensor], expected: list[Tensor]) -> None:
+    """On another stream cuBLAS has other working memory, and may add up in another order."""
+    assert max(distance(a, b) for a, b in zip(found, expected, strict=True)) < 1e-5
+
+
 @NUMBERS
 @pytest.mark.parametrize("cell", ["lstm", "gru", "peephole_lstm", Lopsided, Readout])
 def test_recorded_steps_compute_what_launched_ones_do(cell, dtype, recordings):
@@ -110,7 +115,7 @@ def test_a_user_may_record_the_walk(recordings):
     for given, wanted in zip((second, first), reversed(expected), strict=True):
         x.copy_(given)
         graph.replay()
-        assert_equal(found, wanted)
+        assert_near(found, wanted)
 
 
 def test_a_recording_made_in_inference_mode_serves_others(recordings):
@@ -132,7 +137,7 @@ def test_streams_share_no_recording_and_old_ones_are_forgotten(recordings, monke
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(3):
-                assert_equal(results_of(network, x), expected)
+                assert_near(results_of(network, x), expected)
         assert len(recordings) == 2
         assert {key[4] for key in recordings} == {stream.cuda_stream}
 

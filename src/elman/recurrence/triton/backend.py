@@ -127,7 +127,7 @@ def walk(
     One direction may be walked in either order; of two, the second is walked from the end. Directions
     whose equations differ (an option of one was changed) are walked one after the other.
     """
-    if len({(signature(cell.equations), cell.reads_whole_state) for cell in cells}) > 1:
+    if len(cells) > 1 and _differ(*cells):
         each = zip(cells, weights, states, noises, strict=True)
         walked = [
             walk([c], [w], x, [s], lengths, reverse=reverse ^ (d == 1), noises=[n])
@@ -136,6 +136,11 @@ def walk(
         return [outputs for (outputs,), _ in walked], [final for _, (final,) in walked]
     with torch.cuda.device(x.device) if x.is_cuda else nullcontext():  # Triton launches on the current one
         return _walk(cells, weights, x, states, lengths, reverse=reverse, noises=noises)
+
+
+def _differ(one: Walkable, other: Walkable) -> bool:
+    same = signature(one.equations) == signature(other.equations)
+    return not same or one.reads_whole_state != other.reads_whole_state
 
 
 def _walk(
