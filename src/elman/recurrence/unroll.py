@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -83,7 +84,8 @@ def unroll_layer(
     tensors = (x, *(field for state in states if state is not None for field in state), *present)
     chosen = choose(cells[0], backend, noises[0], *tensors)
     if chosen == "triton":
-        parts, finals = triton.walk(cells, weights, x, states, lengths, reverse=reverse, noises=noises)
+        with torch.cuda.device(x.device) if x.is_cuda else nullcontext():
+            parts, finals = triton.walk(cells, weights, x, states, lengths, reverse=reverse, noises=noises)
     else:
         parts, finals, exact = [], [], x.to(like.dtype)
         states = [

@@ -230,9 +230,10 @@ class Trainer:
     def _note(self, figures: Figures) -> None:
         """Take the figures of an update into the position; what is not finite ends training."""
         now = self.position
-        if not math.isfinite(figures.total):
+        loss = figures.total if math.isfinite(figures.objective) else figures.objective
+        if not math.isfinite(loss):
             raise DivergedError(
-                f"the loss is {figures.total} at update {figures.update}; the last checkpoint is unharmed. "
+                f"the loss is {loss} at update {figures.update}; the last checkpoint is unharmed. "
                 "Lower training.learning_rate, or set training.clip"
             )
         if not math.isfinite(figures.norm) and not self.scaler.is_enabled():

@@ -6,7 +6,6 @@ import functools
 import subprocess
 import threading
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -125,7 +124,8 @@ def walk(
     """The directions of a layer at once: outputs (B, T, ·) and the final state of every direction.
 
     One direction may be walked in either order; of two, the second is walked from the end. Directions
-    whose equations differ (an option of one was changed) are walked one after the other.
+    whose equations differ (an option of one was changed) are walked one after the other. Triton launches
+    on the current device, which must be that of x.
     """
     if len(cells) > 1 and _differ(*cells):
         each = zip(cells, weights, states, noises, strict=True)
@@ -134,46 +134,12 @@ def walk(
             for d, (c, w, s, n) in enumerate(each)
         ]
         return [outputs for (outputs,), _ in walked], [final for _, (final,) in walked]
-    with torch.cuda.device(x.device) if x.is_cuda else nullcontext():  # Triton launches on the current one
-        return _walk(cells, weights, x, states, lengths, reverse=reverse, noises=noises)
-
-
-def _differ(one: Walkable, other: Walkable) -> bool:
-    same = signature(one.equations) == signature(other.equations)
-    return not same or one.reads_whole_state != other.reads_whole_state
-
-
-def _walk(
-    cells: Sequence[Walkable],
-    weights: Sequence[Weights],
-    x: Tensor,
-    states: Sequence[Any],
-    lengths: Tensor | None,
-    *,
-    reverse: bool,
-    noises: Sequence[Noise],
-) -> tuple[list[Tensor], list[Any]]:
     B, T = x.shape[:2]
     cell, noise = cells[0], noises[0]
     step = step_of(cell, noise)
     numbers, H = computes_in(x), cell.hidden_size
-    itself = cell.projects_itself
-    given = x
-    if itself and step.equations.inputs:
-        clean = x if lengths is None else fill_padding(x, lengths)
-        given = torch.cat([c.project(clean) for c in cells], -1)
-    directions = [
-        Direction(
-            None if itself else W_x,
-            None if itself else b,
-            W_h if n.weight is None else n.weight,
-            n.mask,
-            tuple(n.zoneout[name] for name in step.equations.noise),  # type: ignore[misc]
-            vectors,
-            (None,) * len(cell.State._fields) if state is None else tuple(state),
-        )
-        for (W_x, b, W_h, vectors), state, n in zip(weights, states, noises, strict=True)
-    ]
+    given = _input(cells, x, lengths) if cell.projects_itself and step.equations.inputs else x
+    directions = [_direction(step, *each) for each in zip(cells, weights, states, noises, strict=True)]
     _check_shapes(step, directions, given, H)
     whole = cell.reads_whole_state
     card, work = card_of(x.device), _work(step, H, B, numbers, len(cells))
@@ -204,6 +170,31 @@ def _walk(
     if not whole:
         return [sequences[0]], final
     return _outputs(cells, sequences, lengths), final
+
+
+def _input(cells: Sequence[Walkable], x: Tensor, lengths: Tensor | None) -> Tensor:
+    """The input parts of all directions as the cells make them, from what is no worse in the padding."""
+    clean = x if lengths is None else fill_padding(x, lengths)
+    return torch.cat([cell.project(clean) for cell in cells], -1)
+
+
+def _direction(step: Step, cell: Walkable, weights: Weights, state: Any, noise: Noise) -> Direction:
+    W_x, b, W_h, vectors = weights
+    itself = cell.projects_itself
+    return Direction(
+        None if itself else W_x,
+        None if itself else b,
+        W_h if noise.weight is None else noise.weight,
+        noise.mask,
+        tuple(noise.zoneout[name] for name in step.equations.noise),  # type: ignore[misc]
+        vectors,
+        (None,) * len(cell.State._fields) if state is None else tuple(state),
+    )
+
+
+def _differ(one: Walkable, other: Walkable) -> bool:
+    same = signature(one.equations) == signature(other.equations)
+    return not same or one.reads_whole_state != other.reads_whole_state
 
 
 def _outputs(cells: Sequence[Walkable], sequences: Sequence[Tensor], lengths: Tensor | None) -> list[Tensor]:
