@@ -194,7 +194,8 @@ def _send(k: Kernel, chunks: list[tuple[int, int]]) -> None:
     k.write(*_join([f"sent_{name}" for name in e.products], k.step.columns, v.rows, v.units))
     k.write("joined = tl.trans(joined)")
     if not k.exchange:
-        k.write(f"arrived = tl.trans({k.dot('tl.trans(w_0)', 'joined')})" + (" * mask_b" if v.mask else ""))
+        product = k.dot("tl.trans(w_0)", "joined")
+        k.write(f"arrived = {k.masked(f'tl.trans({product})')}")
         return
     pairs = v.rows // v.packing
     k.write(
@@ -226,13 +227,12 @@ def _receive(k: Kernel, step: str) -> None:
     The reading stands above everything that loads: the layout of values in registers that Triton
     chooses for the equations is then that of the loads, and not the awkward one of this sum.
     """
-    times = " * mask_b" if k.v.mask else ""
     if k.gathers:
         k.multiply("at_sent", f"((b < B)[:, None] & ({step} > 0))", k.v.H)
-        k.write(f"arrived = tl.trans(acc){times}")
+        k.write(f"arrived = {k.masked('tl.trans(acc)')}")
     else:
         _sum_parts(k, step)
-        k.write(f"arrived = total{times}")
+        k.write(f"arrived = {k.masked('total')}")
 
 
 def _sum_parts(k: Kernel, step: str) -> None:

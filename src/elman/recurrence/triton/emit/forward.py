@@ -81,8 +81,7 @@ def forward(step: Step, variant: Variant) -> str:
 
 def _published(k: Kernel, state: str) -> str:
     """What others read; units that are not there are zero, so that rows are read in whole vectors."""
-    state = f"{state} * mask_b" if k.v.mask else state
-    return f"tl.where(live, publishable({state}), 0.0)"
+    return f"tl.where(live, publishable({k.masked(state)}), 0.0)"
 
 
 def fetch_inputs(k: Kernel, mask: str) -> None:
@@ -98,8 +97,7 @@ def _receive_state(k: Kernel, publishes: bool) -> None:
     """``h_gate``: the recurrent part of every gate, from the state of all units."""
     v, e = k.v, k.step.equations
     if not k.exchange:
-        state = f"s_{e.states[0]} * mask_b" if v.mask else f"s_{e.states[0]}"
-        k.write(f"state_0 = tl.where(live, {state}, 0.0).to({k.number})")
+        k.write(f"state_0 = tl.where(live, {k.masked(f's_{e.states[0]}')}, 0.0).to({k.number})")
         if publishes:
             k.store("at_operand", "state_0", "live")
     k.multiply("at_tile", "(b < B)[:, None]", v.stride)

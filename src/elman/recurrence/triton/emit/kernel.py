@@ -320,6 +320,10 @@ class Kernel:
         for name, count in counts:
             self.write(f"at_{name} += move * {count * self.v.directions}")
 
+    def masked(self, value: str) -> str:
+        """The value as recurrent dropout lets it through, if there is any."""
+        return f"{value} * mask_b" if self.v.mask else value
+
     def state_address(self, tensor: str, place: int) -> str:
         """Of one state in (D, states, B, H)."""
         return f"{tensor} + {place} * B.to(tl.int64) * {self.v.H} + own" if place else f"{tensor} + own"

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from elman.recurrence.triton.emit.backward import equations_backward, fetch_gradients
 from elman.recurrence.triton.emit.forward import equations_forward, fetch_inputs
-from elman.recurrence.triton.emit.kernel import Kernel, Step, Variant
+from elman.recurrence.triton.emit.kernel import Kernel, Step, Variant, power_of_two
 from elman.recurrence.triton.launch import ALIGNED
 
 ROWS, UNITS = 2, 128  # of a program: small, since there is little to do at a step and all should share it
@@ -84,7 +84,7 @@ class StepKernel(Kernel):
 
 def tiled(variant: Variant) -> Variant:
     """The same with the tiles of these kernels: none depends on the rows."""
-    units = min(UNITS, max(16, 1 << (variant.H - 1).bit_length()))
+    units = min(UNITS, max(16, power_of_two(variant.H)))
     return replace(variant, rows=ROWS, units=units)
 
 
@@ -114,7 +114,7 @@ def forward(step: Step, variant: Variant) -> str:
         k.store(k.state_address("final", i), f"y_{name}", "live")
     if G:
         k.buffer("now", 1, v.stride)
-        k.store("at_now", _masked(k, f"y_{e.states[0]}"), "live", k.number)
+        k.store("at_now", k.masked(f"y_{e.states[0]}"), "live", k.number)
     for name in k.shown:
         k.pointer(f"out_{name}", 1)
         shown = f"tl.where(real, y_{name}, 0.0)" if v.lengths else f"y_{name}"
@@ -124,16 +124,12 @@ def forward(step: Step, variant: Variant) -> str:
     return k.text()
 
 
-def _masked(k: Kernel, state: str) -> str:
-    return f"{state} * mask_b" if k.v.mask else state
-
-
 def _save(k: StepKernel) -> None:
     """What the way back reads."""
     e, step, H = k.step.equations, k.step, k.v.H
     if e.products:
         k.pointer("operand", 1, stride=k.v.stride)
-        k.store("at_operand", _masked(k, f"s_{e.states[0]}"), "live", k.number)
+        k.store("at_operand", k.masked(f"s_{e.states[0]}"), "live", k.number)
     values = {
         "kept": [f"y_{name}" for name in step.kept],
         "short": [f"short_{i}" for i in range(len(step.short))],
@@ -173,7 +169,7 @@ def backward(step: Step, variant: Variant) -> str:
     if G:
         k.buffer("arrived", 1, v.H)
         k.load("arrived", "at_arrived", "live")
-        k.write(f"arrived = {_masked(k, 'arrived')}")
+        k.write(f"arrived = {k.masked('arrived')}")
     else:
         k.write(f"arrived = tl.zeros([{v.rows}, {v.units}], tl.float32)")
     if V:
