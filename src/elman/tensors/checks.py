@@ -89,7 +89,7 @@ def check_lengths(lengths: Any, B: int, T: int) -> Tensor:
     checked: Tensor = lengths.long()
     recorded = checked.is_cuda and torch.cuda.is_current_stream_capturing()  # a graph has no values yet
     if not (recorded or torch.compiler.is_compiling()):
-        low, high = int(checked.min()), int(checked.max())
+        low, high = torch.stack(torch.aminmax(checked)).tolist()  # at once: from a GPU it is waited for
         if low < 1 or high > T:
             row = int(checked.argmin() if low < 1 else checked.argmax())
             raise ShapeError(
