@@ -29,7 +29,7 @@ KINDS = (("bfloat16", ""), ("float16", ""), ("float32", "tf32"), ("float32", "ie
 def work_of(
     H: int, B: int, gates: int = 4, kind: tuple[str, str] = ("bfloat16", ""), directions: int = 1
 ) -> Work:
-    return Work(H, B, gates, power_of_two(max(1, gates)), *kind, directions)
+    return Work(H, B, gates, *kind, directions)
 
 
 def random_works(count: int) -> Iterator[tuple[Work, Card]]:

@@ -108,7 +108,7 @@ def explain(cell: Walkable, B: int, dtype: torch.dtype, *, directions: int = 1) 
 def _work(step: Step, H: int, B: int, dtype: torch.dtype, directions: int) -> Work:
     numbers = str(dtype).removeprefix("torch.")
     exact = precision() if dtype == torch.float32 else ""
-    return Work(H, B, len(step.equations.products), step.columns, numbers, exact, directions)
+    return Work(H, B, len(step.equations.products), numbers, exact, directions)
 
 
 def walk(

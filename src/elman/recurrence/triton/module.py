@@ -20,7 +20,7 @@ def kernels(source: str) -> dict[str, Any]:
     from elman.recurrence.triton import mathematics
 
     name = f"<elman {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
-    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    linecache.cache[name] = (len(source), None, [f"{line}\n" for line in source.split("\n")], name)
     functions = {key: value for key, value in vars(mathematics).items() if not key.startswith("_")}
     namespace: dict[str, Any] = {**functions, "triton": triton, "tl": tl, "__name__": "elman.generated"}
     exec(compile(source, name, "exec"), namespace)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from elman.recurrence.operations import OPERATIONS
 from elman.recurrence.statements import statements
 from elman.recurrence.symbols import Node
-from elman.recurrence.trace import Equations, Gradients, derive
+from elman.recurrence.trace import Equations, derive
 
 ROUNDS = 2  # of the ring
 AHEAD = 2  # blocks of an exchange that are read at a time
+ALL = 1 << 30  # units: more than any network has
 DTYPES = {"bfloat16": "tl.bfloat16", "float16": "tl.float16", "float32": "tl.float32"}
 
 
@@ -38,7 +39,7 @@ class Variant:
     training: bool = False
     d_final: bool = False
     block: int = 1024
-    held: int = 1 << 30
+    held: int = ALL
 
     @property
     def programs(self) -> int:
@@ -73,30 +74,21 @@ class Variant:
         return self.rows * self.units // self.packing
 
 
-@dataclass(frozen=True)
 class Step:
-    """The equations, their gradients, and where their values are kept for the way back."""
+    """The equations, their gradients, and where their values are kept for the way back.
 
-    equations: Equations
-    gradients: Gradients = field(init=False)
-    short: tuple[Node, ...] = field(init=False)
-    long: tuple[Node, ...] = field(init=False)
-    kept: tuple[str, ...] = field(init=False)  # states
-    shared: bool = field(init=False)
+    short, long: saved values that few bits hold, and the others. kept: states.
+    shared: x.i and h.i have the same gradient in every gate.
+    """
 
-    def __post_init__(self) -> None:
-        e = self.equations
-        g = derive(e)
-        current = {e.states[e.results.index(n)] for n in g.current}
-        values = {
-            "gradients": g,
-            "short": tuple(n for n in g.saved if _bounded(n)),
-            "long": tuple(n for n in g.saved if not _bounded(n)),
-            "kept": tuple(name for name in e.states if name in g.previous | current),
-            "shared": e.inputs == e.products and g.inputs == g.products,
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+    def __init__(self, equations: Equations) -> None:
+        e, g = equations, derive(equations)
+        current = {e.states[e.results.index(node)] for node in g.current}
+        self.equations, self.gradients = e, g
+        self.short = tuple(node for node in g.saved if _bounded(node))
+        self.long = tuple(node for node in g.saved if not _bounded(node))
+        self.kept = tuple(name for name in e.states if name in g.previous | current)
+        self.shared = e.inputs == e.products and g.inputs == g.products
 
     @property
     def reads_parts(self) -> bool:
@@ -109,8 +101,8 @@ class Step:
 
     @property
     def columns(self) -> int:
-        """Gates of a unit among the columns of the weights: a power of two, the last ones zero."""
-        return power_of_two(max(1, len(self.equations.products)))
+        """Of the weights that a unit has."""
+        return columns_of(len(self.equations.products))
 
 
 def signature(equations: Equations | None) -> tuple[str, ...]:
@@ -136,7 +128,7 @@ def _bounded(node: Node) -> bool:
     return node.op in OPERATIONS and OPERATIONS[node.op].bounded
 
 
-def pieces(units: int, largest: int = 1 << 30) -> list[tuple[int, int]]:
+def pieces(units: int, largest: int = ALL) -> list[tuple[int, int]]:
     """So many units as blocks whose sizes are powers of two: (first, size), with little left over.
 
     >>> pieces(650)
@@ -154,6 +146,11 @@ def pieces(units: int, largest: int = 1 << 30) -> list[tuple[int, int]]:
         found.append((first, size))
         first += size
     return found
+
+
+def columns_of(products: int) -> int:
+    """A column of the weights for every gate of a unit, and zeros up to a power of two."""
+    return power_of_two(max(1, products))
 
 
 def largest_chunk(rows: int, block: int, numbers: str) -> int:
