@@ -206,6 +206,7 @@ class Some(Cell):
         c = torch.clamp(s.c, -2.0, 2.0) * (1 - i) + i * torch.tanh(x.z + h.z)
         return self.State(h=F.softplus(c) * torch.exp(-c.abs()), c=torch.where(c > 3, s.c, c))
 
+torch.manual_seed(1)  # among unseeded draws some |c| is once in a while within a rounding of its kink
 for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
     rnn = RNN(Some, 5, 37, layers=2, bidirectional=True).to(dtype)
     x, lengths = torch.randn(13, 9, 5, dtype=dtype), torch.randint(1, 10, (13,))
