@@ -64,3 +64,13 @@ def test_more_logits_than_memory_should_hold_come_in_parts(kind, monkeypatch):
             loss = layer_loss(*layer, targets, kind=kind, smoothing=0.1)
         results += [loss, *torch.autograd.grad(loss, layer)]
     torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)
+
+
+def test_chunks_are_for_the_cpu_alone(monkeypatch):
+    """On a GPU the layer is one product of all rows; a device without memory stands in for it."""
+    monkeypatch.setattr(losses, "extraordinary", lambda *tensors: None)
+    monkeypatch.setattr(losses._SoftmaxLoss, "apply", lambda *given: pytest.fail("rows go in chunks"))
+    shapes = ((5, 3), (4, 3), (4,))
+    layer = [torch.empty(*shape, device="meta", requires_grad=True) for shape in shapes]
+    targets = torch.empty(5, dtype=torch.long, device="meta")
+    assert layer_loss(*layer, targets).shape == ()

@@ -43,3 +43,11 @@ def test_one_library_never_sees_a_matrix_with_gaps(monkeypatch):
             multiply(a, b)
     assert len(seen) == 32
     assert all(one.is_contiguous() or one.t().is_contiguous() for one in seen)
+
+
+def test_one_library_serves_the_cpu_alone(monkeypatch):
+    """oneDNN has no products for a GPU."""
+    monkeypatch.setattr(products, "LARGE", 0)
+    monkeypatch.setattr(products, "_dense", lambda matrix: pytest.fail("oneDNN is asked"))
+    a, b = torch.empty(N, K, device="meta"), torch.empty(K, M, device="meta")
+    assert multiply(a, b).shape == (N, M)

@@ -55,8 +55,8 @@ def layer_loss(
     is one product of all rows, unless there are so many that parts of them are computed again backward.
     """
     given = readouts, weight, bias
-    plain = kind == "cross-entropy" and not in_autocast(readouts) and extraordinary(*given) is None
-    if not plain or not torch.is_grad_enabled():
+    plain = kind == "cross-entropy" and readouts.is_cpu and not in_autocast(readouts)
+    if not plain or extraordinary(*given) is not None or not torch.is_grad_enabled():
 
         def loss(rows: Tensor, gold: Tensor) -> Tensor:
             return output_loss(F.linear(rows, weight, bias), gold, kind=kind, smoothing=smoothing)

@@ -16,7 +16,7 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     oneDNN takes factors as they lie and is 5–15 % faster than MKL on the large products of recurrent
     networks (measured on Zen 4); small ones are better off with MKL.
     """
-    large = a.shape[0] * b.numel() >= LARGE
+    large = a.is_cpu and a.shape[0] * b.numel() >= LARGE
     if large and a.dtype == torch.float32 and torch.backends.mkldnn.is_available():
         a, b = _dense(a), _dense(b)  # of a slice of something larger oneDNN makes a slow loop
         result: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.t(), bias, "none", [], "")
