@@ -8,6 +8,7 @@ from elman.recurrence.triton.emit.kernel import (
     Kernel,
     Step,
     Variant,
+    WalkKernel,
     largest_chunk,
     pieces,
     power_of_two,
@@ -16,7 +17,7 @@ from elman.recurrence.triton.emit.kernel import (
 
 def backward(step: Step, variant: Variant) -> str:
     """The walk back: gradients of input parts, recurrent parts, vectors and the initial state."""
-    k = Kernel("backward", step, variant)
+    k = WalkKernel("backward", step, variant)
     counts = _tensors(k)
     chunks = variant.blocks
     if k.scatters:
@@ -30,7 +31,7 @@ def backward(step: Step, variant: Variant) -> str:
     return k.text()
 
 
-def _tensors(k: Kernel) -> list[tuple[str, int]]:
+def _tensors(k: WalkKernel) -> list[tuple[str, int]]:
     """What the kernel reads and writes at every step: (name, how many values of a unit)."""
     e, step = k.step.equations, k.step
     groups = (("short", step.short), ("long", step.long), ("noise", e.noise), ("kept", step.kept))
@@ -43,7 +44,7 @@ def _tensors(k: Kernel) -> list[tuple[str, int]]:
     ]
 
 
-def _begin(k: Kernel, counts: list[tuple[str, int]], chunks: list[tuple[int, int]]) -> None:
+def _begin(k: WalkKernel, counts: list[tuple[str, int]], chunks: list[tuple[int, int]]) -> None:
     """Everything before the first step."""
     v, e, step = k.v, k.step.equations, k.step
     tile = f"[{v.rows}, {v.units}]"
@@ -84,7 +85,7 @@ def _begin(k: Kernel, counts: list[tuple[str, int]], chunks: list[tuple[int, int
     fetch_gradients(k, "live", "more")
 
 
-def _step(k: Kernel, counts: list[tuple[str, int]], chunks: list[tuple[int, int]]) -> None:
+def _step(k: WalkKernel, counts: list[tuple[str, int]], chunks: list[tuple[int, int]]) -> None:
     """One step back."""
     v, e, step = k.v, k.step.equations, k.step
     k.write("more = live & (step < T - 1)", "later = live & (step < T - 2)")
@@ -112,7 +113,7 @@ def _step(k: Kernel, counts: list[tuple[str, int]], chunks: list[tuple[int, int]
     fetch_gradients(k, "more", "later")
 
 
-def _end(k: Kernel) -> None:
+def _end(k: WalkKernel) -> None:
     """What is left after the last step: the gradients of the initial state and of the vectors."""
     v, e = k.v, k.step.equations
     if k.exchange:
@@ -187,7 +188,7 @@ def equations_backward(k: Kernel, inside: str) -> None:
             k.write(f"{target} = tl.where({inside}, {name}, 0.0)")
 
 
-def _send(k: Kernel, chunks: list[tuple[int, int]]) -> None:
+def _send(k: WalkKernel, chunks: list[tuple[int, int]]) -> None:
     """This program's part of the gradient of all units' states, to whom it belongs."""
     v, e = k.v, k.step.equations
     k.write(*(f"sent_{name} = dh_{name}.to({k.number})" for name in e.products))
@@ -221,7 +222,7 @@ def _send(k: Kernel, chunks: list[tuple[int, int]]) -> None:
         )
 
 
-def _receive(k: Kernel, step: str) -> None:
+def _receive(k: WalkKernel, step: str) -> None:
     """``arrived``: the gradient of the state of this program's units, from what all sent the step before.
 
     The reading stands above everything that loads: the layout of values in registers that Triton
@@ -235,7 +236,7 @@ def _receive(k: Kernel, step: str) -> None:
         k.write(f"arrived = {k.masked('total')}")
 
 
-def _sum_parts(k: Kernel, step: str) -> None:
+def _sum_parts(k: WalkKernel, step: str) -> None:
     """``total``: the sum of all programs' parts, in a fixed order.
 
     Before the first step the zeros are read that the ring begins with.

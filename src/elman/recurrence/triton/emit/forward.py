@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from elman.recurrence.triton.emit.kernel import Kernel, Step, Variant
+from elman.recurrence.triton.emit.kernel import Kernel, Step, Variant, WalkKernel
 
 
 def forward(step: Step, variant: Variant) -> str:
     """The walk through time."""
-    k, v, e = Kernel("forward", step, variant), variant, step.equations
+    k, v, e = WalkKernel("forward", step, variant), variant, step.equations
     I, G = len(e.inputs), len(e.products)
     groups = (("kept", step.kept), ("short", step.short), ("long", step.long))
     saves = [(name, len(group)) for name, group in groups if group and v.training]
@@ -79,7 +79,7 @@ def forward(step: Step, variant: Variant) -> str:
     return k.text()
 
 
-def _published(k: Kernel, state: str) -> str:
+def _published(k: WalkKernel, state: str) -> str:
     """What others read; units that are not there are zero, so that rows are read in whole vectors."""
     return f"tl.where(live, publishable({k.masked(state)}), 0.0)"
 
@@ -93,7 +93,7 @@ def fetch_inputs(k: Kernel, mask: str) -> None:
         k.load(f"next_n_{name}", f"at_noise + {i * k.v.H}", mask)
 
 
-def _receive_state(k: Kernel, publishes: bool) -> None:
+def _receive_state(k: WalkKernel, publishes: bool) -> None:
     """``h_gate``: the recurrent part of every gate, from the state of all units."""
     v, e = k.v, k.step.equations
     if not k.exchange:

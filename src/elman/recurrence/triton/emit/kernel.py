@@ -166,7 +166,7 @@ def power_of_two(number: int) -> int:
 
 
 class Kernel:
-    """The text of one kernel: its arguments and its lines, as they are written."""
+    """The text of one kernel as it is written: its arguments, its lines, and what every kernel has."""
 
     def __init__(self, name: str, step: Step, variant: Variant) -> None:
         self.name, self.step, self.v = name, step, variant
@@ -174,9 +174,6 @@ class Kernel:
         self.lines: list[str] = []
         self.indent = 1
         e = step.equations
-        self.exchange = bool(e.products) and variant.programs > 1
-        self.gathers = self.exchange and step.gathers
-        self.scatters = self.exchange and not step.gathers
         self.number = DTYPES[variant.numbers]
         self.leaves = {
             (kind, name): f"{kind}_{name}"
@@ -203,9 +200,8 @@ class Kernel:
         self.lines += [f"{'    ' * self.indent}{line}" for line in lines]
 
     def text(self) -> str:
-        arguments = ", ".join([*self.arguments, "T", "B", "first", "reverse"])
-        head = '@triton.jit(do_not_specialize=["T", "B", "first", "reverse"])'
-        return "\n".join([head, f"def {self.name}({arguments}):", *self.lines, "", ""])
+        """All that was written, as Triton reads it."""
+        raise NotImplementedError
 
     def compute(self, results: Iterable[Node | None], known: dict[int, str]) -> list[str]:
         """Write the equations; the names under which the results are found."""
@@ -226,7 +222,7 @@ class Kernel:
     def store(self, address: str, value: str, mask: str, number: str = "") -> None:
         self.write(f"tl.store({address}, {f'({value}).to({number})' if number else value}, mask={mask})")
 
-    # ---- what both directions of time have in common ---------------------------------------------
+    # ---- what all of them have in common ---------------------------------------------------------
 
     def begin(self, start: str) -> None:
         """Who this program is; ``start``: the step at which a row begins to be walked."""
@@ -261,6 +257,29 @@ class Kernel:
         size = count * (stride or self.v.H)
         self.take(name)
         self.write(f"at_{name} = {name} + (row * {self.v.directions} + d)[:, None] * {size} + u[None, :]")
+
+    def masked(self, value: str) -> str:
+        """The value as recurrent dropout lets it through, if there is any."""
+        return f"{value} * mask_b" if self.v.mask else value
+
+    def state_address(self, tensor: str, place: int) -> str:
+        """Of one state in (D, states, B, H)."""
+        return f"{tensor} + {place} * B.to(tl.int64) * {self.v.H} + own" if place else f"{tensor} + own"
+
+
+class WalkKernel(Kernel):
+    """The text of one kernel that goes through all of time and keeps weights on the chip."""
+
+    def __init__(self, name: str, step: Step, variant: Variant) -> None:
+        super().__init__(name, step, variant)
+        self.exchange = bool(step.equations.products) and variant.programs > 1
+        self.gathers = self.exchange and step.gathers
+        self.scatters = self.exchange and not step.gathers
+
+    def text(self) -> str:
+        arguments = ", ".join([*self.arguments, "T", "B", "first", "reverse"])
+        head = '@triton.jit(do_not_specialize=["T", "B", "first", "reverse"])'
+        return "\n".join([head, f"def {self.name}({arguments}):", *self.lines, "", ""])
 
     def hold_weights(self, blocks: list[tuple[int, int]]) -> None:
         """``w_first``: for every block of units, the columns of this program; most stay for all steps."""
@@ -316,14 +335,6 @@ class Kernel:
         """Every pointer to the next step."""
         for name, count in counts:
             self.write(f"at_{name} += move * {count * self.v.directions}")
-
-    def masked(self, value: str) -> str:
-        """The value as recurrent dropout lets it through, if there is any."""
-        return f"{value} * mask_b" if self.v.mask else value
-
-    def state_address(self, tensor: str, place: int) -> str:
-        """Of one state in (D, states, B, H)."""
-        return f"{tensor} + {place} * B.to(tl.int64) * {self.v.H} + own" if place else f"{tensor} + own"
 
 
 def _number(value: float) -> str:
