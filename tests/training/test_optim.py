@@ -219,6 +219,25 @@ def test_momentum_of_a_fused_optimiser_begins_at_zero():
     assert not on_a_gpu(made(), optimizer="sgd", momentum=0.0).state
 
 
+def test_momentum_that_a_checkpoint_lacks_begins_at_zero():
+    """Of a CPU before its first update, and of a weight that has had no gradient so far."""
+    for lacking in (range(6), [2]):
+        model, resumed = made(), made()
+        optimizer = make_optimizer(model, settings(optimizer="sgd"))
+        train(model, optimizer, [1])
+        for place in lacking:
+            del optimizer.state[list(model.parameters())[place]]
+        fused = on_a_gpu(resumed, optimizer="sgd")
+        load_optimizer_tensors(fused, *optimizer_tensors(optimizer))
+        resumed.load_state_dict(model.state_dict())
+        with skipping(fused, torch.ones(())):
+            train(resumed, fused, [9])
+        for trained, own in ((model, optimizer), (resumed, fused)):
+            train(trained, own, range(3))
+        for found, expected in zip(values(resumed), values(model), strict=True):
+            torch.testing.assert_close(found, expected)
+
+
 def test_whether_it_is_fused_belongs_to_the_device():
     makers = (on_a_gpu, lambda model, **changes: make_optimizer(model, settings(**changes)))
     for fused, (make, other) in {True: makers, False: makers[::-1]}.items():

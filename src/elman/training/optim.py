@@ -84,11 +84,7 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
         case "adamw":
             return AdamW(groups, lr=rate, betas=settings.betas, fused=True)
         case "sgd":
-            sgd = SGD(groups, lr=rate, momentum=settings.momentum, fused=fused)
-            if fused and settings.momentum:  # else a first update that is skipped leaves it as memory was
-                for _, weight in weights:
-                    sgd.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
-            return sgd
+            return _with_momentum(SGD(groups, lr=rate, momentum=settings.momentum, fused=fused))
         case _:
             return SGD(groups, lr=rate, fused=fused)
 
@@ -226,6 +222,19 @@ def load_optimizer_tensors(
         if "fused" in own:  # belongs to the device, not to the run
             group["fused"] = own["fused"]
     optimizer.load_state_dict({"state": places, "param_groups": groups})
+    _with_momentum(optimizer)
+
+
+def _with_momentum(optimizer: Optimizer) -> Optimizer:
+    """The momentum of every weight begins at zero where a fused kernel computes it.
+
+    It would leave that of a first update which is skipped as memory was, and wants that of all or none.
+    """
+    for group in optimizer.param_groups:
+        if group.get("fused") and group.get("momentum"):
+            for weight in group["params"]:
+                optimizer.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
+    return optimizer
 
 
 def _names(group: Mapping[str, Any]) -> list[str]:
