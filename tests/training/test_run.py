@@ -387,8 +387,9 @@ def test_all_mistakes_of_the_settings_are_reported_at_once(data, tmp_path):
     [
         ({"training.metric": "f2"}, "training.metric is 'f2'"),
         ({"model.cell": "lstn"}, "did you mean 'lstm'?"),
-        ({"training.device": "cuda:99"}, "cuda"),
-        ({"training.device": "tpu"}, "tpu"),
+        ({"training.device": "cuda:99"}, "training.device is 'cuda:99', but torch finds"),
+        ({"training.device": "tpu"}, "training.device is 'tpu'; set 'cpu' or 'cuda'"),
+        ({"training.device": "mps"}, "training.device is 'mps'; set 'cpu' or 'cuda'"),
         ({"text.vectors": "missing.txt"}, "missing.txt"),
     ],
 )
@@ -396,6 +397,34 @@ def test_settings_that_only_the_data_show_to_be_wrong(changes, problem, data, tm
     answer = elman(*train_command("classify", data, tmp_path / "run", changes))
     assert answer.code in (2, 3), answer.err
     assert problem in answer.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("found", "device"), [(0, "cpu"), (1, "cuda")])
+def test_a_run_whose_device_is_gone_says_how_to_go_on(found, device, data, tmp_path, monkeypatch):
+    """A continued run takes no --set: its own file has to be changed."""
+    run = tmp_path / "run"
+    changes = {"training.max_steps": 2, "training.validate_every": 1}
+    assert elman(*train_command("lm-sentence", data, run, changes)).code == 0
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace('device = "cpu"', 'device = "cuda:1"'))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: found)
+    answer = elman("train", "--out", run, "--resume")
+    assert answer.code == 2
+    remedy = f"; set training.device = '{device}' (a run that is continued: in its config.toml)"
+    assert answer.err.endswith(f"{remedy}\n")
+
+
+@pytest.mark.parametrize("name", ["lm-sentence", "tag", "seq2seq"])
+def test_a_run_that_asked_for_the_kernels_of_a_gpu_is_used_without_one(name, data, tmp_path):
+    run = tmp_path / "run"
+    changes = {"training.max_steps": 2, "training.validate_every": 1}
+    assert elman(*train_command(name, data, run, changes)).code == 0
+    expected = elman("predict", run, stdin=b"the dog\n")
+    assert expected.code == 0
+    config = run / "config.toml"
+    text = config.read_text().replace('backend = "auto"', 'backend = "triton"')
+    config.write_text(text.replace('device = "cpu"', 'device = "cuda"'))
+    assert elman("predict", run, stdin=b"the dog\n") == expected
 
 
 # Why training stops, and what it looks at.

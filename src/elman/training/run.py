@@ -16,6 +16,7 @@ from torch import nn
 
 from elman.config import Config, changed, read_toml, to_toml, validate
 from elman.errors import ConfigError, EmptyError, RunError, RunExistsError
+from elman.layers.rnn import RNN
 from elman.registry import TASKS
 from elman.tasks.base import Examples, Task, read_json
 from elman.training.checkpoint import checkpoint_name, load_checkpoint, newest_checkpoint, point
@@ -34,6 +35,7 @@ from elman.training.session import (
 from elman.training.sources import Reading, training_data
 
 FORMAT = 1
+DEVICES = ("cpu", "cuda")
 UNBEGUN = (".config.toml.tmp",)  # what a kill leaves before there is a run
 
 
@@ -161,21 +163,30 @@ def build(task: Task[Any], examples: Examples, dev: Examples, *, fresh: bool = T
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     keep_memory()
-    try:
-        task.device = torch.device(settings.device)
-    except RuntimeError:
-        raise ConfigError(
-            f"training.device is {settings.device!r}, which torch does not know; set 'cpu' or 'cuda'"
-        ) from None
-    if task.device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            "training.device is 'cuda', but torch finds no CUDA device; set training.device = 'cpu'"
-        )
+    task.device = find_device(settings.device)
     torch.manual_seed(settings.seed)
     model = task.build_model()
     if fresh:
         task.initialise(model)
     return Trainer(task, model.to(task.device), examples, dev)
+
+
+def find_device(name: str) -> torch.device:
+    """The device that the settings name; one that is not there is a mistake in them."""
+    try:
+        device = torch.device(name)
+        known = device.type in DEVICES
+    except RuntimeError:
+        known = False
+    if not known:
+        raise ConfigError(f"training.device is {name!r}; set {' or '.join(map(repr, DEVICES))}")
+    if device.type == "cuda" and (device.index or 0) >= (found := torch.cuda.device_count()):
+        raise ConfigError(
+            f"training.device is {name!r}, but torch finds {found or 'no'} CUDA device{'s' * (found > 1)}; "
+            f"set training.device = {'cuda' if found else 'cpu'!r} "
+            "(a run that is continued: in its config.toml)"
+        )
+    return device
 
 
 def train_run(
@@ -227,11 +238,14 @@ def _train(
 
 
 def load_weights(run: Path, task: Task[Any], which: str = "best") -> nn.Module:
-    """The model of a run with its best weights (its last ones where there are no best)."""
+    """The model of a run with its best weights (its last ones where there are no best), on the CPU."""
     link = run / which if (run / which).exists() else run / "last"
     if not link.exists():
         raise RunExistsError(f"{run} has no checkpoint yet; let elman train --out {run} --resume go on")
     model = task.build_model()
+    for module in model.modules():
+        if isinstance(module, RNN) and module.backend == "triton":  # asked for where it was trained
+            module.backend = "auto"
     try:
         model.load_state_dict(load_checkpoint(link).model)
     except RuntimeError as error:
