@@ -3,6 +3,7 @@
 import itertools
 import random
 import re
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from types import SimpleNamespace
@@ -347,6 +348,74 @@ def test_other_numbers_are_another_kernel(monkeypatch):
         tensors = {"x": torch.zeros(4, dtype=x), "y": torch.zeros(4, dtype=y)}
         launch.launch("text", "forward", (1, 1, 1), tensors, {"T": 3}, warps=4, cooperative=False)
     assert ran == [*(("compiled", pair) for pair in types), *(("again", pair) for pair in types)]
+
+
+@pytest.mark.parametrize("fails", ["beginning", "launch", "end"])
+def test_what_cannot_be_recorded_is_launched_on_the_stream_of_the_walk(fails, monkeypatch):
+    """``torch.cuda.graph`` leaves its stream set where a recording fails."""
+    streams = [SimpleNamespace(cuda_stream=0)]  # the last is the current one
+    launched: list[tuple[int, int]] = []
+
+    class Stream:
+        def __init__(self, stream):
+            self.stream = stream
+
+        def __enter__(self):
+            self.before = streams[:]
+            streams.append(self.stream)
+
+        def __exit__(self, *problem):
+            streams[:] = self.before
+
+    class Graph(Stream):
+        def __init__(self, graph, *, stream, capture_error_mode):
+            super().__init__(stream)
+
+        def __enter__(self):
+            super().__enter__()
+            if fails == "beginning":
+                raise RuntimeError("another recording is under way")
+
+        def __exit__(self, *problem):
+            raise RuntimeError("the recording is not valid")
+
+    def launch_some(count):
+        launched.append((streams[-1].cuda_stream, count))
+        if fails == "launch" and streams[-1].cuda_stream:
+            raise RuntimeError("not permitted in a recording")
+
+    for name, stand_in in {"CUDAGraph": object, "stream": Stream, "graph": Graph}.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams[-1])
+    monkeypatch.setattr(steps, "_stream_beside", lambda device, stream: SimpleNamespace(cuda_stream=7))
+    monkeypatch.setattr(steps, "launch", lambda *given, **named: None)
+    some = object.__new__(steps.Steps)
+    some.source, some.graphs, some.buffers = "", {}, {"table": torch.zeros(1)}
+    some._launch = launch_some
+    some.take(75, {})
+    assert launched[-1] == (0, 75)
+    assert [stream for stream, _ in launched[:-1]] == [7] * (fails != "beginning")
+    assert some.graphs is None
+    assert [stream.cuda_stream for stream in streams] == [0]
+
+
+def test_a_walk_that_was_interrupted_is_no_reason_to_record_the_next(monkeypatch):
+    """Its kernels may not have been compiled; a recording could not do that."""
+    known: OrderedDict[Any, Any] = OrderedDict()
+    monkeypatch.setattr(steps, "_recordings", known)
+    monkeypatch.setattr(steps, "Steps", lambda *given: SimpleNamespace(given=given))
+    monkeypatch.setattr(steps, "_source", lambda *given: "text")
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
+    like = SimpleNamespace(is_cuda=True, device="cuda:0")
+    what = SimpleNamespace(step=None, B=3, reverse=False)
+    with pytest.raises(KeyboardInterrupt), steps._steps("forward", what, None, {"initial": like}):
+        raise KeyboardInterrupt
+    assert not known
+    assert not steps._using.locked()
+    with steps._steps("forward", what, None, {"initial": like}):
+        pass
+    assert list(known.values()) == [None]
 
 
 def test_explanations_name_the_form_and_the_obstacles(launches, monkeypatch):

@@ -148,9 +148,12 @@ class Steps:
         assert self.graphs is not None
         if length not in self.graphs:
             graph, device = torch.cuda.CUDAGraph(), self.buffers["table"].device
-            stream = _stream_beside(device, torch.cuda.current_stream(device).cuda_stream)
+            here = torch.cuda.current_stream(device)
+            recorded = torch.cuda.graph(
+                graph, stream=_stream_beside(device, here.cuda_stream), capture_error_mode="thread_local"
+            )
             try:
-                with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                with torch.cuda.stream(here), recorded:  # which leaves its own stream set where it fails
                     self._launch(length)
             except RuntimeError:
                 self.graphs = None
@@ -201,10 +204,11 @@ def _steps(name: str, walk: Walk, variant: Variant, arguments: Mapping[str, Tens
         steps = _recordings.get(key)
         if steps is None and key in _recordings:
             steps = _recording(plain)
-        _remember(key, steps)
         if steps is None:
             yield plain()
+            _remember(key, None)  # only now: what was interrupted may have compiled nothing
             return
+        _remember(key, steps)
         if weight is not None and steps.weight is not None:
             steps.weight.copy_(weight)
         yield steps
