@@ -420,9 +420,30 @@ def test_a_walk_that_was_interrupted_is_no_reason_to_record_the_next(monkeypatch
 
 def test_explanations_name_the_form_and_the_obstacles(launches, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(backend, "unavailable", lambda device: None)
     cell = RNN("lstm", 4, 512).cells[0][0]
     lines = backend.explain(cell, 32, torch.bfloat16)
     assert lines[0] == "NVIDIA H200: 132 processors, 227 KB on chip for a program"
     assert lines[1].startswith("taken: shared: ")
     assert any(line.startswith("not alone: ") for line in lines)
     assert any("TF32 would serve" in line for line in backend.explain(cell, 32, torch.float32))
+
+
+@pytest.mark.parametrize(
+    ("cell", "dtype", "found", "reason"),
+    [
+        ("layer_norm_lstm", torch.bfloat16, None, "LayerNormLSTM is a free-form cell"),
+        (
+            "lstm",
+            torch.float64,
+            None,
+            "kernels on the GPU compute in float32, bfloat16 and float16, not torch.float64",
+        ),
+        ("lstm", torch.bfloat16, "a card is too old", "a card is too old"),
+    ],
+)
+def test_explanations_say_why_there_is_no_kernel(cell, dtype, found, reason, launches, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(backend, "unavailable", lambda device: found)
+    lines = backend.explain(RNN(cell, 4, 64).cells[0][0], 32, dtype)
+    assert lines == [f"taken: the plain loop: {reason}"]

@@ -58,9 +58,12 @@ def computes_in(x: Tensor) -> torch.dtype:
 
 def hindrance(x: Tensor) -> str | None:
     """Why these numbers cannot be served, or None."""
-    if computes_in(x) not in NUMBERS:
-        return f"kernels on the GPU compute in float32, bfloat16 and float16, not {x.dtype}"
-    return None
+    return _unserved(computes_in(x))
+
+
+def _unserved(dtype: torch.dtype) -> str | None:
+    served = dtype in NUMBERS
+    return None if served else f"kernels on the GPU compute in float32, bfloat16 and float16, not {dtype}"
 
 
 @functools.cache
@@ -94,7 +97,12 @@ def step_of(cell: Walkable, noise: Noise = SILENCE) -> Step:
 
 def explain(cell: Walkable, B: int, dtype: torch.dtype, *, directions: int = 1) -> list[str]:
     """Which form a walk of B rows takes on this card, how it is tiled, and why no faster one."""
-    card = card_of(torch.device("cuda", torch.cuda.current_device()))
+    device = torch.device("cuda", torch.cuda.current_device())
+    free = None if cell.equations is not None else f"{type(cell).__name__} is a free-form cell"
+    reason = free or _unserved(dtype) or unavailable(device)
+    if reason is not None:
+        return [f"taken: the plain loop: {reason}"]
+    card = card_of(device)
     work = _work(step_of(cell), cell.hidden_size, B, dtype, directions)
     chosen, *others = (plan for plan in plans(work, card) if (card, work, plan) not in _refused)
     return [
