@@ -424,6 +424,20 @@ def test_a_score_has_to_be_written():
         attention(random(1, 1, 3), attention.remember(random(1, 2, 5), torch.tensor([2])))
 
 
+def test_a_score_of_another_shape_is_named():
+    """One number a state, without the queries, would be broadcast over the batch."""
+
+    class Flat(Attention):
+        def score(self, query, keys, previous):
+            return keys.sum(-1)
+
+    flat = Flat(3, 5)
+    memory = flat.remember(random(2, 4, 5), torch.tensor([4, 2]))
+    message = r"what score\(\) of Flat returned has shape \(2, 4\); it must be \(2, 1, 4\)"
+    with pytest.raises(ShapeError, match=message):
+        flat(random(2, 1, 3), memory)
+
+
 def test_many_long_queries_are_scored_in_parts_A3(monkeypatch):
     """The same scores and gradients, without all of (B, T, S, ·) in memory."""
     torch.manual_seed(0)

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from elman.tensors.checks import check_lengths, check_size
+from elman.tensors.checks import check_lengths, check_size, check_tensor
 from elman.tensors.rows import length_mask
 
 
@@ -65,7 +65,9 @@ class Attention(nn.Module):
 
     def forward(self, query: Tensor, memory: Memory, previous: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The context (B, T, ·) of each query (B, T, ·) and its weights (B, T, S)."""
+        (B, T, _), S = query.shape, memory.mask.shape[1]
         scores = self.score(query, memory.keys, previous)
+        check_tensor(f"what score() of {type(self).__name__} returned", scores, (B, T, S))
         weights = scores.masked_fill(~memory.mask[:, None], -torch.inf).softmax(-1)
         return weights @ memory.values, weights
 
