@@ -213,6 +213,16 @@ def test_the_fewest_installed_fonts_are_used_even_new_ones(
     write_alignments(tmp_path / "dates.png", [one])  # a glyph that is missing would be an error
 
 
+def test_code_points_are_written_in_the_plain_font(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A font of signs may have digits of its own, wide ones."""
+    fonts = [tiny_font(tmp_path / "signs.ttf", "Signs", "🚩0123456789")]
+    monkeypatch.setattr(module, "findSystemFonts", lambda: fonts)
+    with pytest.warns(FontNotice, match="such as the packages fonts-symbola for symbols$"):
+        figure = alignment_figure([aligned(["🚩🚩🦄"], ["a"])])
+    families = {text.get_text(): text.get_fontfamily() for text in figure.axes[0].texts}
+    assert families["🚩🚩 U+1F984"] == ["DejaVu Sans", "Signs"]
+
+
 class Table(HTMLParser):
     """Collects what a reader of the page meets."""
 

@@ -104,6 +104,39 @@ def test_curve_figure(tmp_path: Path) -> None:
     assert inside(curve_figure([3], {"Elman": [0.5]}))
 
 
+def test_what_explodes_does_not_hide_the_others_R10() -> None:
+    """A line is drawn from step t on, however far it rises."""
+    results = {"up": make_reach("up", 8.0, steps=60), "down": make_reach("down", 0.8, steps=60)}
+    figure = gradient_figure(results)
+    bottom, top = figure.axes[0].get_ylim()
+    assert bottom == pytest.approx(1e-6)
+    assert top > 8.0**59
+    assert inside(figure)
+    assert figure.axes[0].get_xlim() == (0, 59)
+    steady = gradient_figure({"steady": make_reach("steady", 1.0, B=1)}).axes[0]
+    assert steady.get_ylim()[0] < 0.8, "not on the axis itself"
+
+
+@pytest.mark.parametrize("rate", [1e7, 1e9])
+def test_gradients_past_all_numbers_leave_through_the_top_R10(rate: float, tmp_path: Path) -> None:
+    """The last ones are 1e273, which ticks do not reach, and infinite."""
+    reach = make_reach("up", rate)
+    figure = gradient_figure({"up": reach, "LSTM": make_reach("LSTM", 0.9)})
+    (line,) = (line for line in figure.axes[0].lines if line.get_label() == "up")
+    assert (line.get_ydata()[30:] > figure.axes[0].get_ylim()[1]).all()
+    assert inside(figure)
+    figure.savefig(tmp_path / "gradients.png")
+
+
+def test_a_label_is_no_mathematics(tmp_path: Path) -> None:
+    label = r"runs/$\q$"
+    curve_figure([1, 2], {label: [1.0, 0.5]}).savefig(tmp_path / "curve.png")
+    figure = gradient_figure({label: make_reach(label, 0.5)})
+    figure.savefig(tmp_path / "gradient.png")
+    assert label in words(figure)
+    assert r"$\alpha$" in words(gradient_figure({"x": make_reach("x", 0.5)}, title=r"$\alpha$"))
+
+
 def test_bad_figures_are_errors() -> None:
     with pytest.raises(ArgumentError, match="at least one network"):
         gradient_figure({})

@@ -50,6 +50,8 @@ GUIDED = 5  # tokens from one darker line to the next
 SHADES = LinearSegmentedColormap.from_list("ink", ["white", INK])
 SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥"}
 HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"}  # categories of what leaves no ink
+SYMBOLS = "symbols"
+CODES = "U+0123456789ABCDEF"  # stands for what no font has
 SHAPING = {"\u200c", "\u200d", *map(chr, range(0xFE00, 0xFE10))}  # change how their neighbours look
 
 
@@ -194,7 +196,7 @@ class Lettering:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Lettering:
-        needed = {c for text in texts for c in text} - SHAPING
+        needed = {*CODES, *(c for text in texts for c in text)} - SHAPING
         fonts = [_opened(findfont(FIRST_FONT), needed)]
         missing = needed - fonts[0].characters
         installed = _installed(needed) if missing else []
@@ -255,10 +257,12 @@ def _make_known(fonts: Sequence[Font]) -> None:
 
 def _about(missing: set[str]) -> str:
     """Which scripts lack a font, and what to do about it."""
-    scripts = ", ".join(sorted(set(map(_script, missing))))
+    scripts = sorted(set(map(_script, missing)))
+    letters = "fonts-noto-core and fonts-noto-cjk"
+    packages = [letters] * (scripts != [SYMBOLS]) + ["fonts-symbola for symbols"] * (SYMBOLS in scripts)
     return (
-        f"no installed font has some of the characters ({scripts}): the picture shows code points instead; "
-        f"install fonts that have them, such as the packages fonts-noto-core and fonts-noto-cjk"
+        f"no installed font has some of the characters ({', '.join(scripts)}): the picture shows code points "
+        f"instead; install fonts that have them, such as the packages {', and '.join(packages)}"
     )
 
 
@@ -269,7 +273,7 @@ def _script(character: str) -> str:
     ('Thai', 'CJK', 'symbols')
     """
     if unicodedata.category(character)[0] not in "LMN":
-        return "symbols"
+        return SYMBOLS
     name = unicodedata.name(character, "unnamed").partition(" ")[0]
     return name if name == "CJK" else name.capitalize()
 

@@ -21,7 +21,8 @@ from elman.errors import ArgumentError
 from elman.inspection.gradients import GradientReach
 
 INK, FAINT = "#1a1a1a", "#8c8c8c"
-DEPTH = 1e-6  # how far below its largest value a gradient is drawn
+DEPTH = 1e-6  # how far below what it was at step t a gradient is drawn
+HIGHEST = 1e200  # what is larger leaves through the top: ticks need numbers beyond
 
 
 class Style(NamedTuple):
@@ -55,7 +56,8 @@ def gradient_figure(
     """The norm of the gradient against the distance it has travelled, one line a network.
 
     The line is the median over the rows of the batch, the band its middle 80 %. Norms are drawn down
-    to a millionth of the largest; a line that falls further leaves through the bottom.
+    to a millionth of what they are at step t; a line that falls further leaves through the bottom,
+    and one beyond 1e200 through the top.
 
     Args:
         results: by label, what ``measure_gradients`` or ``compare`` found.
@@ -66,7 +68,8 @@ def gradient_figure(
     _check_labels("results", results)
     curves = {label: result.curve(norm).cpu().numpy() for label, result in results.items()}
     bottom, top = _log_range(curves)
-    figure, axes = _slide(title if title is not None else describe(results, norm))
+    finding = describe(results, norm).replace("$", r"\$")  # a label is no mathematics
+    figure, axes = _slide(title if title is not None else finding)
     if furthest is None:
         furthest = max(_last_inside(curve, bottom) for curve in curves.values())
     span = max(furthest, 1)
@@ -77,7 +80,7 @@ def gradient_figure(
         axes.axhline(1, color=FAINT, linewidth=1.5, zorder=1)
     ends, styles = {}, _styles(curves)
     for label, curve in curves.items():
-        shown = np.where((curve > 0) & np.isfinite(curve), curve, bottom * 1e-3)[: span + 1]
+        shown = np.where(curve > 0, np.minimum(curve, HIGHEST * 1e6), bottom * 1e-3)[: span + 1]
         n = np.arange(len(shown))
         _draw_band(axes, results[label].by_distance(norm).cpu().numpy()[:, : span + 1], bottom, styles[label])
         _draw_line(axes, n, shown, styles[label], label)
@@ -265,6 +268,7 @@ def _label_ends(axes: Axes, ends: Mapping[str, tuple[float, float]], styles: Map
             ha="right" if left else "left",
             va="center",
             annotation_clip=False,
+            parse_math=False,
         )
         _shrink(name, axes.figure.bbox.width - name.get_window_extent().x0 - 24)
 
@@ -284,14 +288,16 @@ def _last_inside(curve: np.ndarray[Any, Any], bottom: float) -> int:
 
 
 def _log_range(curves: Mapping[str, np.ndarray[Any, Any]]) -> tuple[float, float]:
-    """The powers of ten around all that is shown."""
+    """The powers of ten around all that is shown; what explodes does not push out where it came from."""
     values = np.concatenate(list(curves.values()))
     values = values[np.isfinite(values) & (values > 0)]
     if not len(values):
         raise ArgumentError("there is no gradient to draw: all norms are zero or not finite")
-    top = float(values.max())
-    bottom = max(float(values.min()), top * DEPTH)
-    return 10.0 ** math.floor(math.log10(bottom) + 1e-9), max(10.0 ** math.ceil(math.log10(top)), 1.0) * 2
+    top, least = min(float(values.max()), HIGHEST), float(values.min())
+    starts = [float(curve[0]) for curve in curves.values() if 0 < curve[0] < math.inf]
+    deepest = max(starts, default=top) * DEPTH
+    power = math.log10(deepest) + 1e-9 if least < deepest else math.log10(least) - 1e-9  # above the axis
+    return 10.0 ** math.floor(power), max(10.0 ** math.ceil(math.log10(top)), 1.0) * 2
 
 
 def _plain_number(value: float, _: object) -> str:
