@@ -103,6 +103,19 @@ def test_only_a_corpus_with_questions_can_be_a_probe(runs):
         elman("score", runs["LSTM"], "--probe", "recal")
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("x.html", r"x\.html: a picture ends in \.png, \.svg, \.pdf"),
+        ("x", r"x: a picture ends in"),
+        ("nowhere/x.png", "there is no folder .*nowhere"),
+    ],
+)
+def test_a_picture_that_cannot_be_written_is_said_before_any_work(name, message, runs, tmp_path):
+    with pytest.raises(ArgumentError, match=message):
+        elman("score", runs["LSTM"], "--probe", "recall", "--out", tmp_path / name)
+
+
 def test_only_language_models_are_asked(tmp_path):
     run = train(tmp_path / "run", task="class2seq", data="builtin:worked_example")
     with pytest.raises(ArgumentError, match="class2seq model; a probe asks language models"):

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from elman.cli.probe import told_apart
+from elman.cli.probe import check_picture, told_apart
 from elman.cli.talk import put, put_json, say
 from elman.cli.use import opened
 from elman.errors import ArgumentError
 from elman.inspection.figures import curve_figure
 from elman.training.summary import network_name
-
-PICTURES = (".png", ".svg", ".pdf")
 
 
 def compare(
@@ -41,14 +39,6 @@ def compare(
     if out is not None:
         picture(results).savefig(out)
         say(f"picture: {out}")
-
-
-def check_picture(out: Path) -> None:
-    """Said before any work."""
-    if out.suffix.lower() not in PICTURES:
-        raise ArgumentError(f"{out}: a picture ends in {', '.join(PICTURES)}")
-    if not out.parent.is_dir():
-        raise ArgumentError(f"{out}: there is no folder {out.parent}")
 
 
 def check_same_buckets(found: dict[Path, list[dict[str, Any]]]) -> None:

@@ -14,10 +14,13 @@ from elman.tasks.lm import Lm
 
 ITEMS, SEED = 4000, 1  # the same questions for everyone
 SHOWN = 5  # unknown words that an error names
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def probe(runs: list[Path], name: str, *, as_json: bool, out: Path | None) -> None:
     """Every run answers the same questions: a table or a line of JSON a run, and a picture by distance."""
+    if out is not None:
+        check_picture(out)
     corpus = probed(name)
     predictors = [load(run) for run in dict.fromkeys(runs)]
     items = corpus.probe(SEED, ITEMS)
@@ -41,6 +44,14 @@ def probe(runs: list[Path], name: str, *, as_json: bool, out: Path | None) -> No
             out
         )
         say(f"picture: {out}")
+
+
+def check_picture(out: Path) -> None:
+    """Said before any work."""
+    if out.suffix.lower() not in PICTURES:
+        raise ArgumentError(f"{out}: a picture ends in {', '.join(PICTURES)}")
+    if not out.parent.is_dir():
+        raise ArgumentError(f"{out}: there is no folder {out.parent}")
 
 
 def probed(name: str) -> ProbedCorpus:
