@@ -222,6 +222,11 @@ def test_options_of_beam_search_are_checked(options, message):
         Beam(**options)
 
 
+def test_a_length_penalty_beyond_all_numbers_is_named():
+    with pytest.raises(ArgumentError, match=r"length_penalty is 400; .* tokens to that power are beyond"):
+        run(Beam(beam=3, length_penalty=400))
+
+
 def test_more_hypotheses_than_the_beam_holds():
     with pytest.raises(ArgumentError, match="n_best is 4, more than beam, which is 3; raise beam"):
         run(Beam(beam=3), n_best=4)

@@ -1,6 +1,8 @@
 """From ``decoding.*`` to sequences: what language models and class-to-sequence models share."""
 
+import json
 import math
+import re
 
 import pytest
 import torch
@@ -233,6 +235,7 @@ def test_members_of_an_ensemble_have_one_vocabulary(tmp_path):
         ({"banned": ["zzz"]}, ConfigError, "decoding.banned has 'zzz'"),
         ({"min_length": 900, "max_length": 20}, ConfigError, "decoding.min_length is 900"),
         ({"beam": 2, "n_best": 3}, ArgumentError, "n_best is 3"),
+        ({"prefix": "zzz"}, ConfigError, "decoding.prefix has 'zzz'"),
     ],
     ids=str,
 )
@@ -240,6 +243,24 @@ def test_mistakes_are_found_before_training(task, decoding, error, message, tmp_
     settings = {f"decoding.{key}": value for key, value in decoding.items()}
     with pytest.raises(error, match=message):
         ready(task, tmp_path, settings)
+
+
+@pytest.mark.parametrize(("task", "word"), [("lm", "dog"), ("class2seq", "cats"), ("seq2seq", "Hund")])
+@pytest.mark.parametrize(
+    ("decoding", "message"),
+    [
+        ({"prefix": "{} {}", "max_length": 1}, "2 tokens, more than decoding.max_length, which is 1"),
+        ({"prefix": "{}", "stop": ["{}"]}, "'{}', which ends a sequence; take it out"),
+        ({"prefix": "</s>"}, "'</s>', which ends a sequence; take it out"),
+        ({"prefix": "{}", "banned": ["{}"]}, "'{}', which may not come; take it out"),
+        ({"prefix": "<s>"}, "'<s>', which may not come; take it out"),
+    ],
+    ids=str,
+)
+def test_a_prefix_that_cannot_come_is_found_before_training(task, word, decoding, message, tmp_path):
+    filled = json.loads(json.dumps(decoding).replace("{}", word))
+    with pytest.raises(ConfigError, match=re.escape(f"decoding.prefix has {message}".replace("{}", word))):
+        ready(task, tmp_path, {f"decoding.{key}": value for key, value in filled.items()})
 
 
 def test_a_large_vocabulary_and_a_wide_beam_make_small_batches(tmp_path, monkeypatch):

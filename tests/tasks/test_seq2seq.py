@@ -294,6 +294,10 @@ def test_validation_is_greedy_and_quick_evaluation_as_the_settings_say(tmp_path,
     one.task.config = changed(one.task.config, {"decoding.max_length": 4})
     one.task.validate(one.model, one.examples)
     assert asked[3].max_length == 4
+    long = {"decoding.prefix": "Hund " * 20, "decoding.max_length": 90}
+    one.task.config = changed(one.task.config, long)
+    one.task.validate(one.model, one.examples)
+    assert asked[4].max_length == 20
 
 
 def test_sacrebleu_is_asked_for_what_the_settings_name(tmp_path):
@@ -543,6 +547,8 @@ def test_an_unknown_word_is_the_word_that_attention_looks_at(tmp_path):
             places = [max(range(len(words)), key=row.__getitem__) for row in answer["attention"]]
             assert answer["tokens"] == [words[place] for place in places]
             assert answer["text"] == " ".join(answer["tokens"])
+            assert [step["output"] for step in answer["trace"]] == answer["tokens"]
+            assert [step["fed"] for step in answer["trace"]] == [START, UNKNOWN, UNKNOWN, UNKNOWN]
             assert all(len(row) == len(words) for row in answer["attention"])
             looked |= {(text, place) for place in places}
     assert len(looked) > len(texts)
@@ -626,6 +632,12 @@ def test_source_words_that_attention_left_out_cost_something(tmp_path):
         outputs(ready("seq2seq", tmp_path, {"model.attention": "none"}), texts, beam=3, coverage_penalty=0.7)
 
 
+@pytest.mark.parametrize("settings", [{"model.attention": "none"}, {"model.form": "single"}], ids=str)
+def test_coverage_without_attention_is_found_before_training(settings, tmp_path):
+    with pytest.raises(ConfigError, match=r"coverage_penalty is 0\.2, but without attention"):
+        ready("seq2seq", tmp_path, settings | {"decoding.beam": 2, "decoding.coverage_penalty": 0.2})
+
+
 def test_drawn_outputs_follow_the_seed(tmp_path):
     one = ready("seq2seq", tmp_path)
     texts = TEXTS["seq2seq"]
@@ -690,6 +702,14 @@ def test_a_source_without_a_token_becomes_nothing(beam, tmp_path):
     assert [answer["line"] for answer in found] == [answer["prediction"] for answer in found]
     assert outputs(one, []) == []
     assert [answer["text"] for answer in outputs(one, ["", " "])] == ["", ""]
+
+
+def test_a_source_without_a_token_for_a_partner_becomes_nothing(tmp_path):
+    one = ready("seq2seq", tmp_path, {"text.source.unit": "character"})
+    partner = ready("seq2seq", tmp_path)
+    one.task.join_partners([(partner.task, partner.model)])
+    found = outputs(one, ["a dog", "   ", "it"], min_length=1)
+    assert [bool(answer["text"]) for answer in found] == [True, False, True]
 
 
 @pytest.mark.parametrize("attention", ["additive", "dot", "location", "none"])
@@ -853,6 +873,19 @@ def test_bleu_compares_in_the_case_of_the_outputs(tmp_path, monkeypatch):
     answer = {"text": "the cat sat down"}
     monkeypatch.setattr(one.task, "generate", lambda model, sources, settings: [answer for _ in sources])
     assert one.task.evaluate(one.model, one.examples)["bleu"] == pytest.approx(100)
+
+
+def test_markers_in_the_targets_are_said(tmp_path):
+    """Whoever puts them there gets no output that equals a reference."""
+    data = tsv([("<s> a </s>", "<s> b </s>"), ("c", "d")])
+    told = [note for note in ready("seq2seq", tmp_path, data=data).task.notes if "the texts hold" in note]
+    assert told == [
+        "target: the texts hold <s>, </s>, which no output has: Elman sets its markers itself; "
+        "text.target.remove takes those out"
+    ]
+    for settings, pairs in (({"text.target.remove": "</?s>"}, data), ({}, tsv([("<s> a </s>", "b")]))):
+        notes = ready("seq2seq", tmp_path, settings | {"text.shared": False}, data=pairs).task.notes
+        assert not any("the texts hold" in note for note in notes)
 
 
 def test_a_decoder_that_hears_nothing_is_said_so(tmp_path):

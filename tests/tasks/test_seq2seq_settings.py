@@ -132,6 +132,25 @@ def test_width_and_depth_of_both_networks(pairs, encoder, decoder):
         assert (network.hidden, network.layers) == expected, side
 
 
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (
+            ["model.hidden=[8, 4]", "model.decoder.layers=1"],
+            "the decoder gets 2 widths, [8, 4], but 1 layers",
+        ),
+        (
+            ["model.hidden=[8, 4]", "model.encoder.layers=3"],
+            "the encoder gets 2 widths, [8, 4], but 3 layers",
+        ),
+        (["model.hidden=[8]", "model.layers=2"], "the encoder gets 1 widths, [8], but 2 layers"),
+        (["model.decoder.hidden=[4]", "model.decoder.layers=3"], "the decoder gets 1 widths, [4], but 3"),
+    ],
+)
+def test_widths_and_layers_that_do_not_agree_are_named(pairs, message):
+    assert mistakes(*pairs).startswith(f"E501: model: {message}")
+
+
 def test_cells_and_directions_of_both_networks():
     model = settings(
         "model.cell=elman",
@@ -335,7 +354,14 @@ def test_a_complete_file_has_every_setting_in_its_table():
         ("evaluation.metric=[]", "evaluation.metric is unknown; did you mean 'metrics'?"),
         ("model.encoder.hidden=0", "model.encoder.hidden is 0: "),
         ("model.decoder.layers=two", "model.decoder.layers is 'two': "),
-        ("model.decoder=gru", "model.decoder is 'gru': "),
+        (
+            "model.decoder=gru",
+            "model.decoder: a table of settings stands here, not 'gru'; a cell is set by its key cell",
+        ),
+        (
+            "model.encoder=bag",
+            "model.encoder: a table of settings stands here, not 'bag'; a cell is set by its key cell",
+        ),
         ("model.form=three", "model.form is 'three': "),
         ("training.teacher_forcing=1.5", "training.teacher_forcing is 1.5: "),
         ("training.teacher_forcing_schedule=sigmoid", "training.teacher_forcing_schedule is 'sigmoid': "),

@@ -75,7 +75,13 @@ class Beam(Strategy):
         return (most > worst)[groups.group]
 
     def _divisor(self, length: int) -> float:
-        return float(length**self.length_penalty)
+        try:
+            return float(length**self.length_penalty)
+        except OverflowError:
+            raise ArgumentError(
+                f"length_penalty is {self.length_penalty:g}; {length} tokens to that power are beyond the "
+                "largest number: lower it, 1 is the mean of a token"
+            ) from None
 
     def _coverage(self, live: Live, rows: Tensor) -> Tensor | None:
         """(M, S) the attention that each position got so far; 1 more where there is none to get."""

@@ -179,14 +179,28 @@ class Generates:
         strategy(settings).check(settings.n_best)
         vocabulary = self.output_vocabulary
         names = {"stop": settings.stop, "banned": settings.banned, "prefix": self.unit.split(settings.prefix)}
-        for name, tokens in names.items():
-            for token in tokens:
-                token_id(f"decoding.{name}", token, vocabulary, 0)
-        if settings.min_length > (settings.max_length or LONGEST):
+        end, newline = self.end_marker(settings), self.line_end()
+        newline = end if newline is None else newline
+        ids = {
+            name: {one: token_id(f"decoding.{name}", one, vocabulary, newline) for one in tokens}
+            for name, tokens in names.items()
+        }
+        longest = settings.max_length or LONGEST
+        if settings.min_length > longest:
             raise ConfigError(
                 f"decoding.min_length is {settings.min_length}, more than decoding.max_length, "
-                f"which is {settings.max_length or LONGEST}"
+                f"which is {longest}"
             )
+        if len(names["prefix"]) > longest:
+            raise ConfigError(
+                f"decoding.prefix has {len(names['prefix'])} tokens, more than decoding.max_length, "
+                f"which is {longest}"
+            )
+        for token, number in ids["prefix"].items():
+            if number in {end, *ids["stop"].values()}:
+                raise ConfigError(f"decoding.prefix has {token!r}, which ends a sequence; take it out")
+            if number in {*self.never(settings), *ids["banned"].values()}:
+                raise ConfigError(f"decoding.prefix has {token!r}, which may not come; take it out")
 
     def join_partners(self, partners: Sequence[tuple[Any, Any]]) -> None:
         """Let other tasks and their models decide, too: by the mean of all probabilities."""

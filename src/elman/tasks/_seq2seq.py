@@ -22,6 +22,7 @@ from elman.registry import ATTENTIONS
 
 FLOOR = 0.01  # an exponential never reaches zero: it goes on to this
 STEEPNESS = 10.0  # of the inverse sigmoid
+NETWORKS: tuple[Literal["encoder"], Literal["decoder"]] = ("encoder", "decoder")
 
 
 class SideText(Section):
@@ -127,6 +128,13 @@ class Seq2SeqModel(NetworkSettings):
         None, description="the output weights are the target's embedding; all: the source's, too"
     )
 
+    @field_validator("encoder", "decoder", mode="before")
+    @classmethod
+    def _is_a_table(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError(f"a table of settings stands here, not {value!r}; a cell is set by its key cell")
+        return value
+
     @field_validator("attention")
     @classmethod
     def _knows_the_score(cls, value: str | None) -> str | None:
@@ -151,13 +159,18 @@ class Seq2SeqModel(NetworkSettings):
             raise ValueError("a one-hot input (embedding 0) has no embedding to tie")
         if self.form != "two":
             self._is_one_network()
+        for side in NETWORKS if self.form == "two" else ():
+            hidden, layers = self.network(side).hidden, self.network(side).layers
+            if isinstance(hidden, list) and layers not in (None, len(hidden)):
+                raise ValueError(
+                    f"the {side} gets {len(hidden)} widths, {hidden}, but {layers} layers; "
+                    f"they must agree: set hidden or layers, of model or of model.{side}"
+                )
         return self
 
     def _is_one_network(self) -> None:
         """Row E6: what would make it two is a mistake."""
-        wrong = [
-            name for name in ("encoder", "decoder") if getattr(self, name) != type(getattr(self, name))()
-        ]
+        wrong: list[str] = [name for name in NETWORKS if getattr(self, name) != type(getattr(self, name))()]
         wrong += ["attention"] if self.attention not in (None, "none") else []
         wrong += ["start"] if self.start not in (None, "copy") else []
         wrong += ["context"] if self.context != "start" else []

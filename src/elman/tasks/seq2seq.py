@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from elman.config import DecodingSettings, NetworkSettings
 from elman.decoding.base import Found, Hypothesis
-from elman.errors import EmptyError
+from elman.errors import ColumnError, ConfigError, EmptyError
 from elman.metrics.sequences import METRICS, SequenceScores, quickly_edited, translation_scores
 from elman.models import seq2seq as models
 from elman.models.losses import layer_loss, output_loss
@@ -74,7 +74,12 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
     # From files to numbers
 
     def read(self, source: Source, repairs: Repairs) -> Iterator[Record]:
-        return read_fields(source, self.roles, repairs)
+        try:
+            yield from read_fields(source, self.roles, repairs)
+        except ColumnError as error:
+            if source.target is None and self.config.data.train_target is not None:
+                error.remedy = "training read two files: name the second one, with --target or --dev-target"
+            raise
 
     def learn(self, records: Iterable[Record]) -> None:
         self._make_units(records)
@@ -90,6 +95,11 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
             seen.tokens += sum(lengths) + 1
             seen.longest = max(seen.longest, lengths[1] + 1)
         self.longest = seen.longest
+        if markers := [marker for marker in (START, END, PAD) if counts["target"][marker]]:
+            self.notes.append(
+                f"target: the texts hold {', '.join(markers)}, which no output has: Elman sets its markers "
+                "itself; text.target.remove takes those out"
+            )
         seen.types = len(counts["source"] + counts["target"])
         if self.shared:
             both = counts["source"] + counts["target"]
@@ -141,6 +151,14 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
     def settle(self) -> None:
         super().settle()
         self.check_decoding(self.config.decoding)
+
+    def check_decoding(self, settings: DecodingSettings) -> None:
+        super().check_decoding(settings)
+        if settings.coverage_penalty and self.config.model.attention == "none":
+            raise ConfigError(
+                f"decoding.coverage_penalty is {settings.coverage_penalty}, but without attention nothing is "
+                "covered; set it to 0, or model.attention"
+            )
 
     # The network
 
@@ -234,7 +252,7 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
     def _quick(self) -> DecodingSettings:
         """Greedy decoding, not much longer than anything in training."""
         given = self.config.decoding
-        length = max(self.longest + 10, given.min_length)
+        length = max(self.longest + 10, given.min_length, len(self.unit.split(given.prefix)))
         length = min(length, given.max_length or length)
         return given.model_copy(update={"strategy": "greedy", "n_best": 1, "max_length": length})
 
@@ -248,8 +266,9 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
         settings: DecodingSettings,
         trace: int | None = None,
     ) -> list[dict[str, Any]]:
-        """What each source becomes; a source without a token becomes nothing."""
-        real = [number for number, text in enumerate(prompts) if self.source.split(text)]
+        """What each source becomes; a source without a token, for a partner too, becomes nothing."""
+        readers = [task.source for task in (self, *(task for task, _ in self.partners))]
+        real = [i for i, text in enumerate(prompts) if all(reader.split(text) for reader in readers)]
         shown = trace is not None or self._copies(settings)
         found = self.search(
             model, [prompts[number] for number in real], settings, trace=trace, keep_shown=shown
@@ -401,11 +420,10 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
         words = self.source.split(source)
         out = [*tokens, END] if best.stopped == "end" else tokens
         first = words[-1] if self.config.model.form == "naive" else START
-        result = {
-            "source_tokens": words,
-            "output_tokens": out,
-            "trace": unrolled(best, out, first, names),
-        }
+        trace = unrolled(best, out, first, names)
+        for step, token in zip(trace[1:], best.tokens, strict=False):
+            step["fed"] = names[token]  # the network reads <unk> where a word was copied
+        result = {"source_tokens": words, "output_tokens": out, "trace": trace}
         if best.shown is not None:
             result["attention"] = [row["attention"][: len(words)].tolist() for row in best.shown]
         if found.tree is not None:
