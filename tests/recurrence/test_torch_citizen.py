@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call
-from torch.nn.utils import parametrizations, prune
+from torch.nn.utils import parametrizations, parametrize, prune
 from torch.utils.checkpoint import checkpoint
 
 from comparison import assert_close, disturb, map_state, on, tensors_of, values_of
@@ -231,6 +231,29 @@ def test_parametrisations(kind):
         assert_close({"y": y}, {"y": rnn(x).last}, 1e-10)
 
 
+class Softened(nn.Module):
+    def forward(self, vector):
+        return torch.tanh(vector) + 0.5
+
+
+@pytest.mark.parametrize("cell", ["gru", "sru", "peephole_lstm"])
+def test_parametrisations_of_vectors(cell):
+    """Equations name a vector that is computed as they name any other, once and again."""
+    rnn, x = network(cell), sequence()
+    for one in rnn.cells[0]:
+        parametrize.register_parametrization(one, one.vectors[0], Softened())
+    for mode in (True, False):
+        rnn.train(mode)
+        assert_close(on("cpu", rnn, x), on("loop", rnn, x), 1e-10)
+    found = []
+    for rnn.backend in ("cpu", "loop"):
+        inputs = dict(rnn.named_parameters())
+        first = torch.autograd.grad(rnn(x).outputs.square().sum(), list(inputs.values()), create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), list(inputs.values()))
+        found.append(dict(zip(inputs, second, strict=True)))
+    assert_close(*found, 1e-10)
+
+
 @pytest.mark.parametrize("kind", ["prune", "spectral_norm"])
 def test_weights_kept_by_hooks(kind):
     """These compute a weight before ``forward`` of its module: it must be fresh after an update."""
@@ -253,6 +276,19 @@ def test_weights_kept_by_hooks(kind):
         with torch.no_grad():
             fresh.cells[0][0].W_h.mul_(cell.W_h_mask)
         assert_close(values_of(rnn, x), values_of(fresh, x), 1e-10)
+
+
+@pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+def test_hooks_of_the_way_back(register):
+    rnn, x, seen = network("lstm"), sequence().requires_grad_(), []
+    expected = torch.autograd.grad(rnn(x).outputs.sum(), x)[0]
+    getattr(rnn.cells[0][0], register)(lambda cell, *gradients: seen.append(gradients[-1][0]))
+    found = torch.autograd.grad(rnn(x).outputs.sum(), x)[0]
+    assert_close(
+        {"d x": found, "d outputs": seen[0]},
+        {"d x": expected, "d outputs": torch.ones(2, 3, 4).double()},
+        0.0,
+    )
 
 
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own

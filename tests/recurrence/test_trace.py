@@ -6,7 +6,7 @@ import torch
 from torch import sigmoid, tanh
 from torch.nn import functional as F
 
-from comparison import assert_close, on
+from comparison import assert_close, disturb, on
 from elman import RNN, Cell
 from elman.errors import ArgumentError, ElmanError, EquationError
 
@@ -46,6 +46,25 @@ REFUSED = {
     "float": (lambda self, x, h, s: x.a * float(x.b), "Python number", "torch functions"),
     "tensor": (lambda self, x, h, s: x.a * torch.ones(5), "hold a tensor", FREE_FORM),
     "tensor first": (lambda self, x, h, s: torch.ones(5) * x.a, "hold a tensor", FREE_FORM),
+    "whole sum": (lambda self, x, h, s: tanh(x + h), "gate by gate", "x.a"),
+    "whole function": (lambda self, x, h, s: tanh(x), "gate by gate", "x.a"),
+    "whole list": (lambda self, x, h, s: torch.stack([x, h]), "gate by gate", "x.a"),
+    "whole beside a gate": (lambda self, x, h, s: x.a + h, "the whole of h", "h.a"),
+    "gate by index": (lambda self, x, h, s: x["a"], "gate by gate", "x.a"),
+    "gates taken apart": (lambda self, x, h, s: sum(x), "gate by gate", "x.a"),
+    "exclusive or": (lambda self, x, h, s: s.h * ((x.a > 0) ^ (x.b > 0)), r"'\^'", FREE_FORM),
+    "shift": (lambda self, x, h, s: x.a << 1, "'<<'", FREE_FORM),
+    "round": (lambda self, x, h, s: round(x.a), "'round'", FREE_FORM),
+    "true and": (lambda self, x, h, s: s.h * (True & (x.a > 0)), "'and' joins", "comparisons"),
+    "large": (lambda self, x, h, s: x.a * 10**400, "cannot use 1000", "numbers"),
+    "relu in place": (lambda self, x, h, s: F.relu(x.a, inplace=True) + x.a, "in place", "leave out"),
+    "module in place": (lambda self, x, h, s: torch.nn.SiLU(inplace=True)(x.a), "in place", "leave out"),
+    "item": (lambda self, x, h, s: x.a * torch.ones(()).item(), "'item'", "a Python number"),
+    "number of a tensor": (lambda self, x, h, s: x.a * float(torch.ones(())), "__float__", "a Python number"),
+    "if of a tensor": (lambda self, x, h, s: x.a if torch.ones(()) else h.a, "__bool__", "a Python number"),
+    "method of a condition": (lambda self, x, h, s: (x.a > 0).where(x.a, x.b), "comparison", "torch.where"),
+    "number for a tensor": (lambda self, x, h, s: torch.maximum(x.a, 0.0), "must be Tensor", "not float"),
+    "no method": (lambda self, x, h, s: (x.a + h.a).softplus(), "no method 'softplus'", "the function"),
     "text": (lambda self, x, h, s: x.a + "one", "'one'", "numbers and symbols"),
     "condition": (lambda self, x, h, s: torch.where(x.a, x.a, x.b), "comparison", "torch.where"),
     "clamp": (lambda self, x, h, s: x.a.clamp(), "clamp", "min, max"),
@@ -74,6 +93,40 @@ def test_R_returns_a_state(value):
         type("User", (Cell,), {"state": ("h", "c"), "gates": ("a",), "R": lambda self, x, h, s: value})(3, 5)
 
 
+def returns_too_little(self, x, h, s):
+    gate = sigmoid(x.a + h.a)
+    return self.State(h=gate)
+
+
+def takes_too_little(self, x, s):
+    return self.State(h=x.a, c=s.c)
+
+
+def asks_a_helper(self, x, h, s):
+    return helped(x, s)
+
+
+def helped(x, s):
+    gate = sigmoid(x.a)
+    return gate * s.cc
+
+
+@pytest.mark.parametrize(
+    ("R", "line", "message"),
+    [
+        (returns_too_little, (returns_too_little, 2), r"'c'; .* self.State\(h=…, c=…\)"),
+        (takes_too_little, (takes_too_little, 0), r"4 were given; R\(self, x, h, s\) is"),
+        (asks_a_helper, (helped, 2), "no attribute 'cc'; states and vectors: h, c"),
+    ],
+)
+def test_the_line_that_cannot_be_read_is_named(R, line, message):
+    function, further = line
+    place = f"{__file__}:{function.__code__.co_firstlineno + further}"
+    with pytest.raises(EquationError, match=message) as caught:
+        type("User", (Cell,), {"state": ("h", "c"), "gates": ("a",), "R": R})(3, 5)
+    assert str(caught.value).endswith(f"({place})")
+
+
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
@@ -86,6 +139,7 @@ def test_R_returns_a_state(value):
         ("gates", ("a", "a")),
         ("gates", ("a", "in")),
         ("gates", ("_a",)),
+        ("gates", {"a", "b"}),  # its order, and so that of the weights, is another one in every process
         ("vectors", ("b",)),
         ("vectors", ("W_x",)),
         ("vectors", ("bias",)),
@@ -134,6 +188,9 @@ MEANINGS = {
     "zero to a zeroth power": (ONE, lambda self, x, h, s: tanh(x.a) + F.relu(x.b) ** (self.p - self.p)),
     "not of a number": (ONE, lambda self, x, h, s: torch.where(torch.logical_not(x.a), x.a, h.a)),
     "alpha": (ONE, lambda self, x, h, s: tanh(x.a.add(h.a, alpha=0.5) - torch.sub(x.b, h.b, alpha=2))),
+    "where as a method": (ONE, lambda self, x, h, s: tanh(x.a + h.a).where(x.b > h.b, s.h)),
+    "where of comparisons": (ONE, lambda self, x, h, s: x.a * (x.a > 0).where(x.b > 0, h.b > 0)),
+    "plus": (ONE, lambda self, x, h, s: tanh(+x.a + +h.a)),
     "ties": (ONE, lambda self, x, h, s: tanh(torch.maximum(x.a, x.a) + torch.minimum(h.b, h.b * 1.0))),
     "kinks": (ONE, lambda self, x, h, s: abs(x.a - x.a) + F.relu(x.b - x.b) + tanh(x.a)),
     "far logarithm": (ONE, lambda self, x, h, s: torch.log(sigmoid(100 * x.a))),
@@ -211,6 +268,129 @@ def test_an_option_that_changes_which_gates_are_read(kind):
     except ElmanError:
         return
     assert_close(found, on("loop", rnn, x), 1e-10)
+
+
+class Names:
+    state, gates, vectors = ["h", "c"], ("µ",), ("ﬁ",)  # letters that Python reads as others: μ, fi
+
+
+class Mixed(Names, Cell):
+    def R(self, x, h, s):
+        return self.State(h=tanh(x.µ + h.µ + s.c), c=self.ﬁ * s.h)
+
+
+def test_names_may_come_from_beside_and_in_any_letters():
+    rnn, x = RNN(Mixed, 3, 5, zoneout={"c": 0.1}).double(), torch.randn(2, 4, 3, dtype=torch.float64)
+    disturb(rnn)
+    assert_close(on("cpu", rnn, x), on("loop", rnn, x), 1e-10)
+
+
+class Through(torch.autograd.Function):
+    """A step whose gradient is taken to be one: nothing that equations could say."""
+
+    @staticmethod
+    def forward(ctx, a):
+        return torch.where(a > 0, 1.0, 0.0) * a
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def without_gradient(self, x, h, s):
+    with torch.no_grad():
+        gate = sigmoid(x.a)
+    return gate * tanh(x.b + h.b)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
+@pytest.mark.parametrize(
+    "R",
+    [
+        lambda self, x, h, s: Through.apply(x.a + h.a),
+        without_gradient,
+        lambda self, x, h, s: torch.no_grad()(sigmoid)(x.a) * x.b,
+    ],
+)
+def test_a_gradient_of_its_own_is_refused(R, mode):
+    """The kernel would take the derivative of what it reads, whatever the user wants instead."""
+    with mode(), pytest.raises(EquationError, match=r"stop or replace a gradient.*free-form cell"):
+        cell_of(R)(3, 5)
+    with mode():
+        cell_of(lambda self, x, h, s: tanh(x.a + h.a))(3, 5)
+
+
+class Counting(Cell):
+    state, gates, t = ("h",), ("a",), 0
+
+    def R(self, x, h, s):
+        self.t += 1
+        return self.State(h=tanh(x.a + h.a) / self.t)
+
+
+def test_what_R_would_remember_is_a_state():
+    """Read once, R would count to one."""
+    with pytest.raises(EquationError, match=r"R assigns self\.t, .* is a state"):
+        Counting(3, 5)
+
+
+class Cooling(Cell):
+    state, gates, _heat = ("h",), ("a",), 1.0
+
+    def R(self, x, h, s):
+        return self.State(h=tanh((x.a + h.a) / self._heat))
+
+
+def test_a_private_option_that_changes_is_read_anew():
+    rnn, x = RNN(Cooling, 3, 5).double(), torch.randn(2, 4, 3, dtype=torch.float64)
+    before = on("cpu", rnn, x)
+    rnn.cells[0][0]._heat = 0.25
+    after = on("cpu", rnn, x)
+    assert_close(after, on("loop", rnn, x), 1e-10)
+    assert not torch.allclose(after["outputs"], before["outputs"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("b", 0.5), ("W_h", None), ("p", torch.nn.Parameter(torch.ones(5)))]
+)
+def test_what_the_cell_makes_is_not_set_beside_it(name, value):
+    def __init__(self, input_size, hidden_size):
+        super(cell, self).__init__(input_size, hidden_size)
+        setattr(self, name, value)
+
+    cell = cell_of(lambda self, x, h, s: tanh(x.a + self.p), vectors=("p",), __init__=__init__)
+    with pytest.raises(ArgumentError, match=f"User sets '{name}', but .*reset_parameters"):
+        cell(3, 5)
+
+
+def test_a_cell_of_state_and_vectors_alone():
+    """Without gates there is nothing that the input could reach."""
+    cell = cell_of(lambda self, x, h, s: tanh(s.h + self.p), gates=(), vectors=("p",))
+    rnn, x = RNN(cell, 3, 5).double(), torch.randn(2, 4, 3, dtype=torch.float64)
+    torch.nn.init.normal_(rnn.cells[0][0].p)
+    assert_close(on("cpu", rnn, x, [4, 2]), on("loop", rnn, x, [4, 2]), 1e-10)
+
+
+OUTPUTS = {
+    "tuple": (lambda self, s: (s.h, s.h), "tuple"),
+    "nothing": (lambda self, s: None, "NoneType"),
+    "one number": (lambda self, s: s.h.sum(), r"\(\)"),
+    "one a row": (lambda self, s: s.h.sum(-1), r"\(2,\)"),
+    "one row": (lambda self, s: s.h[:1], r"\(1, 5\)"),
+}
+
+
+@pytest.mark.parametrize("case", OUTPUTS)
+def test_what_O_cannot_return(case):
+    O, shown = OUTPUTS[case]
+    with pytest.raises(EquationError, match=rf"O must return a tensor \(B, ·\).* returned {shown}"):
+        cell_of(lambda self, x, h, s: tanh(x.a), O=O)(3, 5)
+
+
+def test_a_free_form_step_that_returns_another_shape():
+    wide = cell_of(None, step=lambda self, x, s, product: self.State(torch.cat([s.h, s.h], -1)))
+    with pytest.raises(ElmanError, match=r"state 'h' the shape \(2, 10\), not \(2, 5\)"):
+        RNN(wide, 3, 5)(torch.randn(2, 4, 3))
 
 
 def test_an_option_that_changes_is_read_anew():

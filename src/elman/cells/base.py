@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from inspect import unwrap
 from keyword import iskeyword
+from traceback import walk_tb
 from typing import Any, ClassVar
+from unicodedata import normalize
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from elman.errors import ArgumentError, EquationError, nearest
 from elman.recurrence.contract import SILENCE, Noise, Product, Unrolled
@@ -31,6 +35,9 @@ _OWN = (
     "initialisation",
     "training",
 )
+
+# Attributes that are no options: when they change, the equations stay.
+_DERIVED = ("training", "_traced", "_inputs", "_products", "_state_shapes", "_output_size")
 
 
 class _Finished(type(nn.Module)):  # type: ignore[misc]
@@ -83,15 +90,14 @@ class Cell(nn.Module, metaclass=_Finished):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for kind in ("state", "gates", "vectors"):
-            if kind in cls.__dict__:
-                taken = (*_OWN, *dir(Cell)) if kind == "vectors" else ()
-                setattr(cls, kind, _check_names(f"{cls.__name__}.{kind}", cls.__dict__[kind], taken))
+        for kind in ("state", "gates", "vectors"):  # its own, or those of a class beside Cell
+            taken = (*_OWN, *dir(Cell)) if kind == "vectors" else ()
+            setattr(cls, kind, _check_names(f"{cls.__name__}.{kind}", getattr(cls, kind), taken))
         if not cls.state:
             raise ArgumentError(
                 f"{cls.__name__}.state is empty; name at least one state, as in state = ('h',)"
             )
-        if "state" in cls.__dict__:
+        if not hasattr(cls, "State") or cls.State._fields != cls.state:
             cls.State = _named("State", cls.state)
             cls.State.__module__, cls.State.__qualname__ = cls.__module__, f"{cls.__qualname__}.State"
 
@@ -134,7 +140,7 @@ class Cell(nn.Module, metaclass=_Finished):
 
     def project(self, x: Tensor) -> Tensor:
         """All that depends on the input alone, for any number of steps at once: ``x W^x + b``."""
-        if not self.gates:
+        if not (self.gates or self._pointwise):
             return x
         if self.W_x is None:
             return x.new_zeros(*x.shape[:-1], 0)
@@ -195,7 +201,8 @@ class Cell(nn.Module, metaclass=_Finished):
 
     @property
     def has_hooks(self) -> bool:
-        return bool(self._forward_pre_hooks or self._forward_hooks)
+        forward, backward = self._forward_pre_hooks or self._forward_hooks, self._backward_hooks
+        return bool(forward or backward or self._backward_pre_hooks)
 
     @property
     def projects_itself(self) -> bool:
@@ -231,7 +238,7 @@ class Cell(nn.Module, metaclass=_Finished):
 
     def with_vectors(self, values: tuple[Any, ...]) -> Cell:
         """The same cell, reading these values for its learned vectors."""
-        view = object.__new__(type(self))
+        view: Cell = object.__new__(type_before_parametrizations(self))  # the other class computes its own
         view.__dict__.update(self.__dict__)
         for name, value in zip(self.vectors, values, strict=True):
             view.__dict__[name] = value
@@ -254,6 +261,12 @@ class Cell(nn.Module, metaclass=_Finished):
     def _finish(self) -> None:
         """Find out which blocks the equations read, and allocate those."""
         D, H = self.input_size, self.hidden_size
+        for name in ("W_x", "W_h", "b", *self.vectors):
+            if hasattr(self, name):
+                raise ArgumentError(
+                    f"{type(self).__name__} sets {name!r}, but the cell makes W_x, W_h, b and its vectors "
+                    "itself; fill them in reset_parameters, and name anything else otherwise"
+                )
         for name in self.vectors:
             self.register_parameter(name, nn.Parameter(torch.empty(H)))
         self._traced: dict[bool, Equations] = {}
@@ -269,14 +282,18 @@ class Cell(nn.Module, metaclass=_Finished):
         self.reset_parameters()
         self._name_blocks()
         with torch.no_grad():
-            start = self.initial_state(1, torch.zeros(()))
+            start = self.initial_state(2, torch.zeros(()))
             self._state_shapes = tuple(tuple(field.shape[1:]) for field in start)
             if self._pointwise and set(self._state_shapes) != {(self.hidden_size,)}:
                 raise EquationError(
                     f"initial_state gives the shapes {self._state_shapes} after the batch; "
                     f"equations need ({self.hidden_size},) for each"
                 )
-            self._output_size = self.O(start).shape[-1]
+            output = self.O(start)
+            if not isinstance(output, Tensor) or output.dim() != 2 or len(output) != 2:
+                shown = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+                raise EquationError(f"O must return a tensor (B, ·); for B = 2 it returned {shown}")
+            self._output_size = output.shape[1]
 
     def _name_blocks(self) -> None:
         self.Inputs = _named("x", self._inputs) if self.gates and not self.joined else None
@@ -285,13 +302,11 @@ class Cell(nn.Module, metaclass=_Finished):
     def _trace(self) -> Equations:
         graph = Graph()
         view = self.with_vectors(tuple(graph.leaf("v", name) for name in self.vectors))
+        view.__dict__["_read"] = True
         try:
             found = trace(view.R, graph=graph, state=self.State, gates=self.gates, vectors=self.vectors)
-        except AttributeError as error:
-            names = ", ".join((*self.state, *self.vectors))
-            raise EquationError(
-                f"R asks for what is not there: {error}; states and vectors: {names}"
-            ) from None
+        except (AttributeError, TypeError) as error:
+            raise self._misread(error).with_traceback(error.__traceback__) from None
         if "Products" not in self.__dict__:
             return found
         for kind, have, read in (("x", self._inputs, found.inputs), ("h", self._products, found.products)):
@@ -302,13 +317,30 @@ class Cell(nn.Module, metaclass=_Finished):
                 )
         return replace(found, inputs=self._inputs, products=self._products)
 
+    def _misread(self, error: AttributeError | TypeError) -> EquationError:
+        """Why R cannot be read, and at which line."""
+        if isinstance(error, EquationError):
+            reason = str(error.args[0])
+        elif isinstance(error, AttributeError):
+            names = ", ".join((*self.state, *self.vectors))
+            reason = f"R asks for what is not there: {error}; states and vectors: {names}"
+        else:
+            fields = ", ".join(f"{name}=…" for name in self.state)
+            reason = f"{error}; R(self, x, h, s) is what is called, and self.State({fields}) what it returns"
+        code = getattr(unwrap(type(self).R), "__code__", None)
+        if code is None or type(self).R is Cell.R:
+            return EquationError(reason)
+        places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+        lines = [line for file, line in places if file == code.co_filename]
+        return EquationError(f"{reason} ({code.co_filename}:{(code.co_firstlineno, *lines)[-1]})")
+
     def _try_step(self) -> tuple[str, ...]:
         """Run a free-form step once on zeros, to see which recurrent products it asks for."""
         product = _Rehearsal(self.gates, torch.zeros(1, self.hidden_size))
-        x: Any = product(None) if self.gates else torch.zeros(1, self.input_size)
+        parts = [product.zero] * len(self.gates)
+        x: Any = _named("x", self.gates)(*parts) if self.gates else torch.zeros(1, self.input_size)
         if self.joined:
-            x = torch.cat(x, -1)
-        product.asked.clear()
+            x = torch.cat(parts, -1)
         with torch.no_grad():
             new = self.step(x, self.initial_state(1, torch.zeros(())), product)
         if not isinstance(new, self.State):
@@ -316,7 +348,11 @@ class Cell(nn.Module, metaclass=_Finished):
         return tuple(gate for gate in self.gates if gate in product.asked)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        changed = self.__dict__.get(name) is not value and name != "training" and not name.startswith("_")
+        if "_read" in self.__dict__:
+            raise EquationError(
+                f"R assigns self.{name}, but it is read only once; what a step leaves to the next is a state"
+            )
+        changed = self.__dict__.get(name) is not value and name not in _DERIVED
         super().__setattr__(name, value)
         if changed and "_traced" in self.__dict__ and not isinstance(value, Tensor):
             self._traced.clear()  # an option changed: read the equations anew
@@ -333,9 +369,9 @@ class Cell(nn.Module, metaclass=_Finished):
 
 def _check_names(where: str, names: Any, taken: Collection[str]) -> tuple[str, ...]:
     """A tuple of different plain words, none of them taken."""
-    if isinstance(names, str) or not isinstance(names, Iterable):
+    if isinstance(names, (str, set, frozenset)) or not isinstance(names, Iterable):
         raise ArgumentError(f"{where} is {names!r}; it must be a tuple of plain words, as in ('h',)")
-    words: tuple[Any, ...] = tuple(names)
+    words = tuple(normalize("NFKC", name) if isinstance(name, str) else name for name in names)  # as in code
     for name in words:
         plain = isinstance(name, str) and name.isidentifier() and not iskeyword(name) and name[0] != "_"
         if not plain or words.count(name) > 1 or name in taken:

@@ -77,11 +77,12 @@ def _conform(new: Any, old: Any) -> Any:
     for name, value, before in zip(new._fields, new, old, strict=True):
         if type(value) is not Tensor or value.dtype != before.dtype or value.shape != before.shape:
             value = torch.as_tensor(value, dtype=before.dtype, device=before.device)
-            if torch.broadcast_shapes(value.shape, before.shape) != before.shape:
+            try:
+                new = new._replace(**{name: value.expand_as(before)})
+            except RuntimeError:
                 raise ShapeError(
                     f"step gives state {name!r} the shape {tuple(value.shape)}, not {tuple(before.shape)}"
-                )
-            new = new._replace(**{name: value.expand_as(before)})
+                ) from None
     return new
 
 

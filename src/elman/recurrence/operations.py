@@ -38,7 +38,7 @@ def _pow(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
     base = g * b * a ** (b - 1.0)
     if b.value is not None:
         return base, None
-    return (b == 0).where(0.0, base), ((a == 0) & (b >= 0)).where(0.0, g * y * a.log())
+    return (b == 0).choose(0.0, base), ((a == 0) & (b >= 0)).choose(0.0, g * y * a.log())
 
 
 def _gelu(g: Any, y: Any, a: Any) -> tuple[Any, ...]:
@@ -47,13 +47,13 @@ def _gelu(g: Any, y: Any, a: Any) -> tuple[Any, ...]:
 
 
 def _maximum(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
-    tie = (a == b).where(0.5 * g, 0.0)  # torch shares the gradient at a tie
-    return (a > b).where(g, tie), (b > a).where(g, tie)
+    tie = (a == b).choose(0.5 * g, 0.0)  # torch shares the gradient at a tie
+    return (a > b).choose(g, tie), (b > a).choose(g, tie)
 
 
 def _minimum(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
-    tie = (a == b).where(0.5 * g, 0.0)
-    return (a < b).where(g, tie), (b < a).where(g, tie)
+    tie = (a == b).choose(0.5 * g, 0.0)
+    return (a < b).choose(g, tie), (b < a).choose(g, tie)
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -67,7 +67,7 @@ OPERATIONS: dict[str, Operation] = {
     "tanh": Operation(
         "hyperbolic_tangent({0})", lambda g, y, a: (g * (1.0 - y * y),), dear=True, bounded=True
     ),
-    "relu": Operation("rectify({0})", lambda g, y, a: ((a > 0.0).where(g, 0.0),)),
+    "relu": Operation("rectify({0})", lambda g, y, a: ((a > 0.0).choose(g, 0.0),)),
     "softplus": Operation("softplus({0})", lambda g, y, a: (g * a.sigmoid(),), dear=True),
     "gelu": Operation("gelu({0})", _gelu, dear=True),
     "exp": Operation("exponential({0})", lambda g, y, a: (g * y,), dear=True),
@@ -87,11 +87,11 @@ OPERATIONS: dict[str, Operation] = {
     "minimum": Operation("smaller({0}, {1})", _minimum),
     "clamp": Operation(
         "clamp({0}, {1}, {2})",
-        lambda g, y, a, low, high: (((a >= low) & (a <= high)).where(g, 0.0), None, None),
+        lambda g, y, a, low, high: (((a >= low) & (a <= high)).choose(g, 0.0), None, None),
     ),
     "where": Operation(
         "choose({0}, {1}, {2})",
-        lambda g, y, c, a, b: (None, c.where(g, 0.0), c.where(0.0, g)),
+        lambda g, y, c, a, b: (None, c.choose(g, 0.0), c.choose(0.0, g)),
     ),
     "lt": Operation("({0} < {1})", _no_gradient, boolean=True),
     "le": Operation("({0} <= {1})", _no_gradient, boolean=True),

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from elman.errors import EquationError
 from elman.recurrence.operations import OPERATIONS
@@ -36,6 +37,7 @@ class Graph:
     """Nodes, each value only once."""
 
     known: dict[tuple[Any, ...], Node] = field(default_factory=dict)
+    reading: bool = False  # R is at work, and not the engine
 
     def leaf(self, kind: str, name: str) -> Symbol:
         return Symbol(self, self._node((kind, name), kind, name=name))
@@ -45,6 +47,11 @@ class Graph:
 
     def apply(self, op: str, *arguments: Symbol | float) -> Symbol:
         """The result of an operation, with the few identities that gradients bring in folded."""
+        if self.reading and not torch.is_grad_enabled():
+            raise EquationError(
+                "equations cannot stop or replace a gradient (torch.no_grad, an autograd.Function with a "
+                f"backward of its own); {FREE_FORM}"
+            )
         symbols = [a if isinstance(a, Symbol) else self.constant(float(a)) for a in arguments]
         _check_truth(op, symbols)
         if op not in ("and", "or", "not"):
@@ -95,12 +102,14 @@ class Symbol:
     def __getattr__(self, name: str) -> Callable[..., Symbol]:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in _METHODS and not hasattr(torch.Tensor, name):
+            raise EquationError(f"tensors have no method {name!r}; use the function of that name")
         if name in _METHODS:
             return lambda *args, **kwargs: _call(name, _METHODS[name], (self, *args), kwargs)
         raise EquationError(f"equations cannot use {name!r} of a tensor; {FREE_FORM}")
 
-    def where(self, a: Any, b: Any) -> Symbol:
-        """``a`` where this is true, ``b`` elsewhere."""
+    def choose(self, a: Any, b: Any) -> Symbol:
+        """``a`` where this is true, ``b`` elsewhere; torch's own method is ``a.where(this, b)``."""
         return _where(self, a, b)
 
     def __bool__(self) -> bool:
@@ -161,6 +170,9 @@ class Symbol:
     def __neg__(self) -> Symbol:
         return _PLAIN["neg"](self)
 
+    def __pos__(self) -> Symbol:
+        return self
+
     def __abs__(self) -> Symbol:
         return _PLAIN["abs"](self)
 
@@ -172,6 +184,8 @@ class Symbol:
 
     def __or__(self, other: Any) -> Symbol:
         return _PLAIN["or"](self, other)
+
+    __rand__, __ror__ = __and__, __or__
 
     def __lt__(self, other: Any) -> Symbol:
         return _PLAIN["lt"](self, other)
@@ -210,7 +224,15 @@ def _refuse(operator: str) -> Callable[..., Symbol]:
     return refuse
 
 
-for _name, _text in {"mod": "%", "floordiv": "//"}.items():
+for _name, _text in {
+    "mod": "%",
+    "floordiv": "//",
+    "divmod": "divmod",
+    "xor": "^",
+    "lshift": "<<",
+    "rshift": ">>",
+    "round": "round",
+}.items():
     setattr(Symbol, f"__{_name}__", _refuse(_text))
     setattr(Symbol, f"__r{_name}__", _refuse(_text))
 for _name, _text in {"add": "+=", "sub": "-=", "mul": "*=", "truediv": "/=", "pow": "**="}.items():
@@ -237,7 +259,7 @@ def _symbol(graph: Graph, argument: Any) -> Symbol:
         )
     try:
         return graph.constant(float(argument))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise EquationError(f"equations cannot use {argument!r}; values are numbers and symbols") from None
 
 
@@ -312,13 +334,22 @@ def _clamp(a: Symbol, min: Any = None, max: Any = None) -> Symbol:
 def _softplus(a: Symbol, beta: float = 1.0, threshold: float = 20.0) -> Symbol:
     scaled = a if beta == 1 else a * beta
     result = a.graph.apply("softplus", scaled)
-    return (scaled > threshold).where(a, result if beta == 1 else result / beta)
+    return (scaled > threshold).choose(a, result if beta == 1 else result / beta)
 
 
 def _gelu(a: Symbol, approximate: str = "none") -> Symbol:
     if approximate == "tanh":
         return 0.5 * a * (1.0 + (0.7978845608028654 * (a + 0.044715 * a * a * a)).tanh())
     return a.graph.apply("gelu", a)
+
+
+def _out_of_place(function: Callable[[Symbol], Symbol]) -> Callable[..., Symbol]:
+    def out_of_place(a: Symbol, inplace: bool = False) -> Symbol:
+        if inplace:
+            raise EquationError("equations cannot change a value in place; leave out inplace=True")
+        return function(a)
+
+    return out_of_place
 
 
 def _sum(a: Any, b: Any, *, alpha: float = 1.0) -> Symbol:
@@ -342,7 +373,8 @@ _METHODS: dict[str, Callable[..., Symbol]] = {
     "square": lambda a: a * a,
     "reciprocal": lambda a: 1.0 / a,
     "rsqrt": lambda a: 1.0 / a.sqrt(),
-    "silu": lambda a, inplace=False: a * a.sigmoid(),
+    "silu": _out_of_place(lambda a: a * a.sigmoid()),
+    "where": lambda a, condition, other: _where(condition, a, other),
     "zeros_like": lambda a: a.graph.constant(0.0),
     "ones_like": lambda a: a.graph.constant(1.0),
     "logical_and": _PLAIN["and"],
@@ -362,5 +394,27 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Symbol]] = {
     torch.multiply: _PLAIN["mul"],
     torch.divide: _PLAIN["div"],
     torch.true_divide: _PLAIN["div"],
-    F.relu: lambda a, inplace=False: _PLAIN["relu"](a),
+    F.relu: _out_of_place(_PLAIN["relu"]),
 }
+
+_NUMBERS = {getattr(torch.Tensor, name) for name in ("item", "tolist", "numpy")} | {
+    getattr(torch.Tensor, f"__{kind}__") for kind in ("float", "int", "index", "bool", "array")
+}
+
+
+class NumbersAreFixed(TorchFunctionMode):
+    """While equations are read no number comes out of a tensor: it would stay when the tensor changes."""
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if function in _NUMBERS:
+            raise EquationError(
+                f"equations cannot read a number out of a tensor ({function.__name__!r}), it would stay when "
+                f"the tensor changes; keep it as a Python number, or {FREE_FORM}"
+            )
+        return function(*args, **(kwargs or {}))

@@ -10,12 +10,15 @@ R is run once on symbols. The leaves of the graph it leaves behind are what an e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
+import torch
+
 from elman.errors import EquationError, nearest
 from elman.recurrence.operations import OPERATIONS
-from elman.recurrence.symbols import Graph, Node, Symbol
+from elman.recurrence.symbols import Graph, Node, NumbersAreFixed, Symbol
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +48,24 @@ class Blocks:
         self._read.add(gate)
         return self._graph.leaf(self._kind, gate)
 
+    def __repr__(self) -> str:
+        return f"the whole of {self._kind} (name the gate, as in {self._kind}.{(*self._gates, 'a')[0]})"
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        _refuse_whole()
+
+
+def _refuse_whole(*arguments: Any) -> NoReturn:
+    _refuse('x and h are read gate by gate, as in tanh(x.a + h.a) for gates = ("a",); a whole has no value')
+
+
+for _name in ("add", "sub", "mul", "truediv", "pow", "matmul"):
+    setattr(Blocks, f"__{_name}__", _refuse_whole)
+    setattr(Blocks, f"__r{_name}__", _refuse_whole)
+for _name in ("neg", "abs", "lt", "le", "gt", "ge", "getitem", "iter", "call"):
+    setattr(Blocks, f"__{_name}__", _refuse_whole)
+
 
 def _gates_read(blocks: Blocks) -> tuple[str, ...]:
     return tuple(gate for gate in blocks._gates if gate in blocks._read)
@@ -67,7 +88,11 @@ def trace(
     """
     fields: tuple[str, ...] = state._fields
     x, h = Blocks(graph, "x", gates), Blocks(graph, "h", gates)
-    new = R(x, h, state(*(graph.leaf("s", name) for name in fields)))
+    mode = nullcontext() if torch.compiler.is_compiling() else torch.enable_grad()  # an export would note it
+    with mode, NumbersAreFixed():
+        graph.reading = torch.is_grad_enabled()
+        new = R(x, h, state(*(graph.leaf("s", name) for name in fields)))
+    graph.reading = False
     if not isinstance(new, state):
         _refuse(f"R must return self.State({', '.join(f'{f}=…' for f in fields)}), not {type(new).__name__}")
     results = []
@@ -93,7 +118,7 @@ def add_zoneout(equations: Equations, rates: Mapping[str, float | None]) -> Equa
         place = equations.states.index(name)
         old, new = graph.leaf("s", name), Symbol(graph, results[place])
         drawn = graph.leaf("n", name) != 0.0
-        kept = drawn.where(old, new) if rate is None else rate * old + (1.0 - rate) * new
+        kept = drawn.choose(old, new) if rate is None else rate * old + (1.0 - rate) * new
         results[place] = kept.node
     noisy = tuple(name for name in equations.states if name in rates and rates[name] is None)
     return replace(equations, noise=noisy, results=tuple(results), compiled={})
