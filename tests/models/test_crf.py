@@ -164,6 +164,17 @@ def test_only_well_formed_tags_are_decoded(tags):
     assert not all(well_formed([tags[tag] for tag in path], scheme) for path in free)
 
 
+def test_what_the_constraints_permit():
+    crf = made()
+    crf.constrain(SOME)
+    for length in (1, 2, 3):
+        legal = set(legal_paths(crf, length))
+        paths = list(itertools.product(range(3), repeat=length))
+        tags = torch.tensor([[*path, *[1] * (4 - length)] for path in paths])  # padding may hold anything
+        found = crf.permits(tags, torch.full((len(paths),), length))
+        assert found.tolist() == [path in legal for path in paths]
+
+
 def test_constraints_travel_with_the_weights():
     crf, other = made(), CRF(3).double()
     crf.constrain(SOME.numpy())

@@ -114,6 +114,30 @@ def test_ill_formed_training_tags_are_not_constrained(tmp_path):
     assert float(one.task.loss(one.model, one.batch).total.detach()) < 100
 
 
+def test_what_breaks_the_rules_is_left_out_of_the_loss_of_a_crf_and_nothing_else(tmp_path):
+    """Neither a sentence that is merely long, nor the words of those that count."""
+    one = ready("tag", tmp_path, data=SPANS)
+    words, tags = ["Rome", "saw", "Anna", "in"] * 1500, ["B-LOC", "O", "B-PER", "O"] * 1500
+    legal = [Record({"word": words[:n], "tag": tags[:n]}, "a.txt", n) for n in (6000, 4)]
+    broken = Record({"word": ["it", "Rome", "it"], "tag": ["O", "I-PER", "O"]}, "a.txt", 1)
+    judged = one.task.evaluate(one.model, one.task.examples(legal))
+    assert 0.5 < judged["loss"] < 3
+    all_of_them = one.task.evaluate(one.model, one.task.examples([*legal, broken]))
+    assert all_of_them["loss"] == pytest.approx(judged["loss"], rel=1e-5)
+    assert all_of_them["tokens"] == judged["tokens"] + 3
+    assert one.task.evaluate(one.model, one.task.examples([broken]))["loss"] == 0.0
+
+
+@pytest.mark.parametrize("tag", ["S-PER", "NOUN"])
+def test_held_out_tags_of_another_scheme_lift_the_constraints(tag, tmp_path):
+    """By BIOES, no sentence of a BIO corpus could be decoded; tags that are no spans have no rules at all."""
+    one = ready("tag", tmp_path, {"model.crf": True}, data=SPANS)
+    one.task.meet([Record({"word": ["Anna"], "tag": [tag]}, "a.txt", 1, (1,))])
+    assert not one.task.legal
+    assert "held-out tags are not those of BIO: transitions are not constrained" in one.task.notes
+    assert one.task.build_model().crf.allowed.all()
+
+
 def test_a_tag_that_training_never_saw_is_named_with_its_line(tmp_path):
     one = ready("tag", tmp_path)
     record = Record({"word": ["a", "dog", "runs"], "tag": ["DET", "NUON", "VERB"]}, "dev.txt", 7, (7, 9, 10))
@@ -137,6 +161,12 @@ def test_letters_tell_case_where_the_vocabulary_is_lower_cased(tmp_path):
         blind.task.evaluate(blind.model, blind.examples)["loss"]
         > 0.05 + one.task.evaluate(one.model, one.examples)["loss"]
     )
+
+
+def test_a_given_vocabulary_is_found_where_letters_tell_the_case(tmp_path):
+    one = ready("tag", tmp_path, {"text.vocabulary": ["May", "may", "Will"]}, data=CASES)
+    assert one.task.vocabulary.tokens[4:] == ["may", "will"]
+    assert one.task.counts[4:] == [4, 2]
 
 
 def test_without_letters_the_vocabulary_keeps_case(tmp_path):

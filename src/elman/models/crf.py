@@ -75,6 +75,15 @@ class CRF(nn.Module):
         score = start[tags[:, 0]] + own.sum(1) + between.sum(1) + end[last]
         return (score - total).to(self.start.dtype)
 
+    def permits(self, tags: Tensor, lengths: Tensor) -> Tensor:
+        """(B,) whether the tags (B, T) of every row keep to the possible transitions, its edges included."""
+        B, T = tags.shape
+        lengths = lengths.to(tags.device)
+        edge = tags.new_full((B, 1), self.tags)
+        padded = torch.cat([edge, tags.where(length_mask(lengths, T), self.tags), edge], 1)  # (B, T + 2)
+        possible = self.allowed[padded[:, :-1], padded[:, 1:]]  # (B, T + 1)
+        return (possible | ~length_mask(lengths + 1, T + 1)).all(1)
+
     @torch.no_grad()
     def marginals(self, scores: Tensor, lengths: Any) -> Tensor:
         """(B, T, K) how probable each tag is at each position, whatever the others are; zero at padding.

@@ -14,7 +14,6 @@ from elman.config import Config, ModelSettings, TextSettings
 from elman.errors import LabelError, UnknownNameError, nearest
 from elman.metrics.spans import SpanCounts, legal_transitions, scheme, well_formed
 from elman.models.counting import CountTagger
-from elman.models.crf import FORBIDDEN
 from elman.models.losses import output_loss
 from elman.models.tagger import Tagger
 from elman.tasks._words import WordTask, usual_epochs
@@ -96,6 +95,14 @@ class Tag(WordTask[TagSettings]):
                 f"{broken:,} sentences break the rules of {name}: transitions are not constrained"
             )
 
+    def meet(self, records: Iterable[Record]) -> None:
+        """As for all words; a tag of held-out sentences alone may tell of another scheme, or of none."""
+        before = scheme(self.labels.tokens)
+        super().meet(records)
+        if self.legal and scheme(self.labels.tokens) != before:
+            self.legal = False
+            self.notes.append(f"held-out tags are not those of {before}: transitions are not constrained")
+
     def tables(self) -> dict[str, Any]:
         return super().tables() | {"legal": self.legal}
 
@@ -163,12 +170,14 @@ class Tag(WordTask[TagSettings]):
 
     @torch.no_grad()
     def evaluate(self, model: Tagger, examples: Examples) -> dict[str, Any]:
-        counts, right, total, loss = SpanCounts(), 0, 0, 0.0
+        """Figures; with a CRF, a sentence that breaks the rules of the scheme is left out of the loss."""
+        counts, right, total, loss, judged = SpanCounts(), 0, 0, 0.0, 0
         names = self.labels.tokens
         for key in self.in_order(examples):
             words, tags = self.collate(examples, key)
             scores = model(words)
-            loss += float(self._loss(model, scores, tags, words.lengths, training=False))
+            value, words_judged = self._evaluation_loss(model, scores, tags, words.lengths)
+            loss, judged = loss + value, judged + words_judged
             for row, found, length in zip(
                 tags.tolist(), self._decode(model, scores, words.lengths), words.lengths.tolist(), strict=True
             ):
@@ -177,7 +186,7 @@ class Tag(WordTask[TagSettings]):
                 total += length
                 if self.spans:
                     counts.add([names[tag] for tag in gold], [names[tag] for tag in found])
-        figures: dict[str, Any] = {"loss": loss / total, "accuracy": right / total, "tokens": total}
+        figures: dict[str, Any] = {"loss": loss / max(1, judged), "accuracy": right / total, "tokens": total}
         if self.spans:
             figures |= {"precision": counts.precision, "recall": counts.recall, "f1": counts.f1}
             figures |= {"by_type": counts.as_json()["types"], "report": counts.table()}
@@ -198,7 +207,7 @@ class Tag(WordTask[TagSettings]):
         return results
 
     def tag(self, model: Tagger, sentences: Sequence[list[str]]) -> list[tuple[list[str], list[float]]]:
-        """For each sentence its tags and, from the softmax of the scores, how probable each one is."""
+        """For each sentence its tags and how probable each is, by a softmax or by the CRF's marginals."""
         if not sentences:
             return []
         records = [
@@ -247,22 +256,28 @@ class Tag(WordTask[TagSettings]):
                 remedy=nearest(tag, self.labels.tokens),
             ) from None
 
-    def _loss(
-        self, model: Tagger, scores: Tensor, tags: Tensor, lengths: Tensor, training: bool = True
-    ) -> Tensor:
+    def _loss(self, model: Tagger, scores: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
         if model.crf is not None:
-            likelihood = model.crf.log_likelihood(scores, tags, lengths)
-            if not training:  # a sentence that breaks the rules of its scheme has no likelihood to speak of
-                likelihood = likelihood[likelihood > FORBIDDEN / 2]
-            return -likelihood.sum()
-        real = real_rows(lengths, scores.shape[1])
+            return -model.crf.log_likelihood(scores, tags, lengths).sum()
         settings = self.config.training
         return output_loss(
-            pick(scores.flatten(0, 1), real),
-            tags.flatten()[real],
-            kind=settings.loss if training else "cross-entropy",
-            smoothing=settings.label_smoothing if training else 0.0,
+            *self._flat(scores, tags, lengths), kind=settings.loss, smoothing=settings.label_smoothing
         )
+
+    def _evaluation_loss(
+        self, model: Tagger, scores: Tensor, tags: Tensor, lengths: Tensor
+    ) -> tuple[float, int]:
+        """−log P(tags), summed, and of how many words; what a constrained CRF rules out has no likelihood."""
+        if model.crf is None:
+            return float(output_loss(*self._flat(scores, tags, lengths))), int(lengths.sum())
+        kept = model.crf.permits(tags, lengths)
+        likelihood = model.crf.log_likelihood(scores, tags, lengths)
+        return -float(likelihood[kept].sum()), int(lengths[kept.to(lengths.device)].sum())
+
+    def _flat(self, scores: Tensor, tags: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores (N, K) and tags (N,) of the real positions."""
+        real = real_rows(lengths, scores.shape[1])
+        return pick(scores.flatten(0, 1), real), tags.flatten()[real]
 
     def _decode(self, model: Tagger, scores: Tensor, lengths: Tensor) -> list[list[int]]:
         if model.crf is not None:
