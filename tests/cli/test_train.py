@@ -1,12 +1,15 @@
 """``elman train``: settings from everywhere, dry runs, comparators, and what it refuses."""
 
 import json
+import sys
 
 import pytest
 
-from elman.cli.train import network
+from elman.cli.train import collect, network
 from elman.config import ModelSettings, read_toml
 from elman.registry import TASKS
+from elman.training.run import begin
+from elman.training.session import alone
 from tiny import elman
 from tiny_tasks import DATA
 
@@ -284,6 +287,12 @@ WRONG = {
         3,
         "E408",
     ),
+    "another task": (
+        ["train", "lm", "--train", "{lm}", "--out", "{run}", "--set", "task=tag"],
+        2,
+        "--set says the task 'tag', not 'lm'",
+    ),
+    "standard input": (["train", "classify", "--train", "-", "--out", "{run}"], 3, "can be read only once"),
     "bad bytes": (["train", "lm", "--train", "{latin}", "--out", "{run}"], 3, "latin.txt:2:2: E403"),
 }
 
@@ -309,6 +318,30 @@ def test_the_network_in_a_few_words():
     assert shown(encoder="ngram", hidden=4) == "ngram, counted"
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('data = "a.tsv"', r"data is 'a.tsv': input should be a valid dictionary"),
+        ("[[data]]", "data is [{}]: input should be a valid dictionary"),
+        (
+            '[data]\ntrain = ["a.tsv", "b.tsv"]',
+            "data.train is ['a.tsv', 'b.tsv']: input should be a valid string",
+        ),
+    ],
+)
+def test_data_that_is_no_name_of_a_file(text, said, tmp_path):
+    config = write(tmp_path / "a.toml", f'task = "classify"\n{text}\n')
+    code, out, err = elman("train", "--config", config, "--out", tmp_path / "run")
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_a_corpus_brings_its_settings_wherever_it_is_named(tmp_path):
+    settings = ["--set", "data.train=builtin:worked_example", *pairs("class2seq")]
+    assert elman("train", "class2seq", "--out", tmp_path / "run", *settings).code == 0
+    assert read_toml(tmp_path / "run" / "config.toml")["text"]["end"] == "<end>"
+
+
 def test_a_failed_start_leaves_the_folder_free(tmp_path):
     path, run = tmp_path / "a.tsv", tmp_path / "run"
     path.write_text("good\tpos\nbad\n", encoding="utf-8")
@@ -321,6 +354,51 @@ def test_a_failed_start_leaves_the_folder_free(tmp_path):
     assert (answer.code, run.exists()) == (2, False), answer.err
     assert elman(*command, *settings).code == 0
     assert (run / "report.html").is_file()
+
+
+def test_without_tensorboard_nothing_begins(files, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    run = tmp_path / "run"
+    answer = elman("train", "lm", "--train", files["lm"], "--out", run, "--tensorboard", *pairs("lm"))
+    assert (answer.code, run.exists()) == (2, False), answer.err
+
+
+def test_a_folder_with_a_space_is_said_as_a_shell_takes_it(files, tmp_path):
+    run = tmp_path / "my run"
+    answer = elman("train", "lm", "--train", files["lm"], "--out", run, *pairs("lm"))
+    assert f"use it: elman predict '{run}' · elman evaluate '{run}' FILE" in answer.err
+
+
+def test_a_failed_start_empties_a_folder_that_it_cannot_remove(tmp_path):
+    path, folder, link = tmp_path / "a.tsv", tmp_path / "folder", tmp_path / "link"
+    path.write_text("good\n", encoding="utf-8")
+    folder.mkdir()
+    link.symlink_to(folder)
+    answer = elman("train", "classify", "--train", path, "--out", link, "--set", "training.threads=1")
+    assert answer.code == 3, answer.err
+    assert list(folder.iterdir()) == []
+
+
+def test_a_resumed_start_that_fails_removes_nothing(tmp_path):
+    """The folder may be a user's own, with a config.toml in it, or a model without what training left."""
+    run, path = tmp_path / "mine", tmp_path / "mine" / "a.tsv"
+    run.mkdir()
+    path.write_text("good\tpos\nbad\n", encoding="utf-8")
+    (run / "config.toml").write_text(f'task = "classify"\n[data]\ntrain = "{path}"\n', encoding="utf-8")
+    for words in (["--config", run / "config.toml"], []):
+        answer = elman("train", *words, "--out", run, "--resume")
+        assert (answer.code, path.is_file(), (run / "config.toml").is_file()) == (3, True, True), answer.err
+
+
+def test_a_run_that_another_process_prepares_is_not_removed(tmp_path):
+    run, path = tmp_path / "run", tmp_path / "a.tsv"
+    path.write_text("good\tpos\nbad\tneg\n", encoding="utf-8")
+    command = ["train", "classify", "--train", path, "--out", run, "--resume"]
+    begin(run, collect("classify", None, {"train": str(path)}, None, [], None))
+    with alone(run):
+        answer = elman(*command)
+        assert (answer.code, "another process is training" in answer.err) == (2, True), answer.err
+        assert (run / "config.toml").is_file()
 
 
 def test_a_label_that_only_held_out_lines_have_is_known(tmp_path):

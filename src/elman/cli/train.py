@@ -21,7 +21,7 @@ from elman.config import (
     read_toml,
     validate,
 )
-from elman.errors import ConfigError, ElmanError
+from elman.errors import ConfigError, ElmanError, FileError
 from elman.tasks.base import Task, lookup
 from elman.text.readers import parse_columns
 from elman.training.card import write_card
@@ -66,23 +66,34 @@ def collect(
         raise ConfigError("no task; name one: elman train lm|tag|classify|seq2seq|class2seq")
     if task and tables.get("task", task) != task:
         raise ConfigError(f"{config} is for the task {tables['task']!r}, the command line says {task!r}")
-    given: dict[str, Any] = {
-        "task": name,
-        "data": {key: value for key, value in files.items() if value is not None},
-    }
+    given: dict[str, Any] = {"task": name}
+    for key, value in files.items():
+        if value is not None:
+            put(given, f"data.{key}", value)
     if columns is not None:
-        given["data"]["columns"] = parse_columns(columns)
+        put(given, "data.columns", parse_columns(columns))
     if baseline is not None:
         if name == "seq2seq":
             raise ConfigError("seq2seq has no comparator without recurrence; leave out --baseline")
         put(given, "model.encoder", baseline)
     kind = settings_class(str(name))
-    train = given["data"].get("train") or tables.get("data", {}).get("train")
+    said = parse_settings(pairs)
+    if said.get("task", name) != name:
+        raise ConfigError(f"--set says the task {said['task']!r}, not {name!r}; name one of them")
+    merged = merge(tables, given, said)
+    data = merged.get("data")
+    train = data.get("train") if isinstance(data, dict) else None
     suited: dict[str, Any] = {}
-    for key, value in corpus_settings(train, str(name)).items():
+    for key, value in corpus_settings(train if isinstance(train, str) else None, str(name)).items():
         put(suited, key, value)
-    settings = validate(kind, merge(suited, tables, given, parse_settings(pairs)), config)
+    settings = validate(kind, merge(suited, merged), config)
     exists(settings)
+    if "-" in (settings.data.train, settings.data.train_target, settings.data.dev, settings.data.dev_target):
+        raise FileError(
+            "training reads its files more than once, standard input can be read only once",
+            path="<stdin>",
+            remedy="save it as a file",
+        )
     return changed(settings, dict(users_files(settings)))
 
 
@@ -102,41 +113,47 @@ def train(
     config: Config | None, run: Path, *, resume: bool, as_json: bool, quiet: bool, tensorboard: bool
 ) -> None:
     """Begin or continue a run and see it to its end."""
-    if resume and (run / "config.toml").is_file():
+    observers: list[Any] = []
+    if tensorboard:  # first of all: where its package is missing, nothing begins
+        from elman.training.tensorboard import TensorBoard
+
+        observers.append(TensorBoard(run / "tensorboard"))
+    continued = resume and (run / "config.toml").is_file()
+    if continued:
         check_same(config, read_config(run))
     elif config is None:
         raise ConfigError(f"{run} holds nothing to resume; start it with a task and --train")
     else:
         begin(run, config)
-    observers: list[Any] = [Progress(quiet=quiet)]
-    if tensorboard:
-        from elman.training.tensorboard import TensorBoard
-
-        observers.append(TensorBoard(run / "tensorboard"))
-    last = see_through(run, observers, announce)
+    last = see_through(run, [Progress(quiet=quiet), *observers], announce, continued=continued)
     say(f"best {last['metric']} {last['best']:.4f} at update {last['best_update']} ({last['reason']})")
     say(f"curves and samples: {run / 'report.html'}")
-    say(f"use it: elman predict {run} · elman evaluate {run} FILE")
+    name = shlex.quote(str(run))
+    say(f"use it: elman predict {name} · elman evaluate {name} FILE")
     if as_json:
         put_json(last)
 
 
 def see_through(
-    run: Path, observers: list[Any], announce: Callable[[Prepared, Trainer], None]
+    run: Path,
+    observers: list[Any],
+    announce: Callable[[Prepared, Trainer], None],
+    *,
+    continued: bool = False,
 ) -> dict[str, Any]:
     """Train a run that has begun to its end, and write its report and card; the last figures.
 
-    A signal ends the program, and says how to go on. A start that fails leaves the folder free.
+    A signal ends the program, and says how to go on. A start that fails leaves the folder free; a folder that
+    was there before (``continued``) is never removed: what is in it may be a user's, or another process's.
     """
-    fresh = not (run / "data.json").is_file()
     try:
         return train_run(run, observers, say, announce)
     except Interrupted as stop:
         say(f"{stop}. Continue with:\n  elman train --out {shlex.quote(str(run))} --resume")
         raise SystemExit(stop.exit_code) from None
     except ElmanError:
-        if fresh and not (run / "last").exists():  # there is nothing to go on from
-            shutil.rmtree(run)
+        if not continued and not (run / "last").exists():  # there is nothing to go on from
+            remove(run)
         raise
     finally:
         for observer in observers:
@@ -144,6 +161,17 @@ def see_through(
         with suppress(OSError, ElmanError):  # what stopped the training is to be said, not this
             write_report(run)
             write_card(run)
+
+
+def remove(run: Path) -> None:
+    """The folder with all that is in it; where only its content can go (a link, a mount, "."), that alone."""
+    for path in run.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    with suppress(OSError):
+        run.rmdir()
 
 
 def check_same(config: Config | None, kept: Config) -> None:
