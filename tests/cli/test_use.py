@@ -2,11 +2,12 @@
 
 import json
 import math
+import subprocess
 
 import pytest
 
 from elman import load
-from tiny import elman
+from tiny import COMMAND, elman
 from tiny_tasks import DATA, TEXTS, descend, ready, save
 
 LINES = {task: "\n".join(texts) + "\n" for task, texts in TEXTS.items()}
@@ -100,6 +101,16 @@ def test_generate(runs):
     assert {"text", "log_probability", "stopped"} <= set(one)
 
 
+def test_generate_needs_a_vector_where_classes_are_vectors(tmp_path):
+    run = save(
+        ready("class2seq", tmp_path, {"text.classes": "vector"}, data="0 1\ta\n1 0\tb\n"), tmp_path / "run"
+    )
+    code, out, err = elman("generate", run)
+    assert (code, out) == (2, "")
+    assert "give one with --prompt" in err
+    assert elman("generate", run, "--prompt", "0 1").code == 0
+
+
 def test_generate_shows_the_n_best(runs):
     words = (
         "generate",
@@ -187,9 +198,26 @@ def test_score_pairs_L3(runs):
     assert [set(json.loads(line)) for line in out.splitlines()] == [
         {"first", "second", "first_is_better"}
     ] * 2
+    code, out, err = elman("score", runs["lm"], "--pairs", stdin=b"a zzz\ta qqq\n")  # both are <unk>
+    assert (code, out.split("\t")[2]) == (0, "neither\n")
     code, out, err = elman("score", runs["lm"], "--pairs", stdin=b"a\tb\nthe cat\n")
     assert (code, out.count("\n")) == (3, 1)  # what came before the mistake was answered
     assert "<stdin>:2: E405: 1 columns instead of 2" in err
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "message"),
+    [
+        ("{} init lm | true; exit ${{PIPESTATUS[0]}}", 141, ""),
+        ("{} init lm > /dev/full", 5, "E701: the output cannot be written: No space left on device"),
+        ("{} score {run} <&-", 3, "<stdin>: E402: there is no standard input"),
+    ],
+)
+def test_streams_that_a_shell_closes(shell, code, message, runs):
+    words = shell.format("'" + "' '".join(COMMAND) + "'", run=runs["lm"])
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout, message in done.stderr) == (code, "", True), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate", "generate", "score"])

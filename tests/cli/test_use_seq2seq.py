@@ -246,7 +246,11 @@ def test_a_run_is_evaluated_on_files_of_its_own_layout_and_of_others_E8(layout, 
     answer = elman("train", "seq2seq", "--train", tmp_path / name, *words, *settings, "--out", run, "--quiet")
     assert answer.code == 0, answer.err
     files = [["a.en", "--target", tmp_path / "b.de"], ["pairs.tsv"] if layout != "named columns" else [name]]
-    if not layout.endswith("parallel"):
+    if layout.endswith("parallel"):
+        code, out, err = elman("evaluate", run, tmp_path / "a.en")
+        assert (code, out) == (3, "")
+        assert "training read two files: name the second one, with --target or --dev-target" in err
+    else:
         files.append([name])
     figures = []
     for path, *rest in files:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from elman.cli.talk import flush
 from elman.errors import ElmanError
 
 app = typer.Typer(
@@ -259,10 +260,10 @@ def bench(
 def run() -> None:
     """The entry of the command: what a user did wrong is a line on stderr and an exit code of its own."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            flush()
     except ElmanError as error:
         print(f"elman: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
-    except BrokenPipeError:  # the reader of our output has gone
-        sys.stderr.close()
-        raise SystemExit(141) from None

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+from elman.errors import RunError
 
 
 def say(line: str = "") -> None:
@@ -14,7 +18,29 @@ def say(line: str = "") -> None:
 
 def put(line: str) -> None:
     """One line of data."""
-    sys.stdout.write(line + "\n")
+    with written():
+        sys.stdout.write(line + "\n")
+
+
+def flush() -> None:
+    """What was put so far is on its way."""
+    if sys.stdout is not None:  # so it is where the shell closed it
+        with written():
+            sys.stdout.flush()
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """Output that nobody reads any more ends the program with 141; a full disk is an error."""
+    try:
+        yield
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python will flush what is left
+        if isinstance(error, BrokenPipeError):
+            raise SystemExit(141) from None
+        raise RunError(
+            f"the output cannot be written: {error.strerror}; make room, or write elsewhere"
+        ) from None
 
 
 def put_json(value: Any) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elman.cli.talk import figures_table, put, put_json, say
+from elman.cli.talk import figures_table, flush, put, put_json, say
 from elman.config import changed, parse_settings
 from elman.errors import ArgumentError, ColumnError, ConfigError, DataError, FileError
 from elman.predictor import Predictor, load
@@ -180,6 +180,10 @@ def generate(
         raise ArgumentError(f"{run} is a seq2seq model, which writes from a source; give one with --prompt")
     if predictor.task.name == "class2seq" and not prompts:
         prompts = predictor.task.classes.tokens  # type: ignore[attr-defined]
+        if not prompts:
+            raise ArgumentError(
+                f"{run} is a class2seq model of vectors; give one with --prompt, as '0 1.5 2'"
+            )
     seed = predictor.config.decoding.seed
     for prompt, copy in itertools.product(prompts or [""], range(number)):
         predictor.task.config = changed(predictor.config, {"decoding.seed": seed + copy})
@@ -234,7 +238,8 @@ def score(run: Path, path: str, *, tokens: bool, pairs: bool, as_json: bool) -> 
                 if as_json:
                     put_json({"first": good, "second": bad, "first_is_better": good > bad})
                 else:
-                    put(f"{good:.6f}\t{bad:.6f}\t{'first' if good > bad else 'second'}")
+                    better = "neither" if good == bad else "first" if good > bad else "second"
+                    put(f"{good:.6f}\t{bad:.6f}\t{better}")
             continue
         for text, one, total in zip(texts, scored, totals, strict=True):
             if as_json:
@@ -253,7 +258,8 @@ def chunks(lines: Iterable[Any], path: str) -> Iterator[list[Any]]:
     walk = iter(lines)
     if path == "-" and sys.stdin is not None and sys.stdin.isatty():
         say("one text a line; Ctrl-D ends")
-    size = 1 if path == "-" and not stat.S_ISREG(os.fstat(0).st_mode) else CHUNK
+    piped = path == "-" and sys.stdin is not None and not stat.S_ISREG(os.fstat(0).st_mode)
+    size = 1 if piped else CHUNK
     while part := list(itertools.islice(walk, size)):
         yield part
-        sys.stdout.flush()
+        flush()
