@@ -213,6 +213,33 @@ def test_numbers_are_finite(value):
         )
 
 
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ("training.patience=true", r"training\.patience is true: input should be int"),
+        ("training.clip=false", r"training\.clip is false: input should be float"),
+        ("model.hidden=true", r"model\.hidden is true: input should be int"),
+        ("model.hidden=[]", r"model\.hidden is \[\]"),
+        ("training.betas=[0.9]", r"training\.betas is .*: field required"),
+    ],
+)
+def test_a_truth_value_is_no_number_and_a_list_is_whole(pair, said, tmp_path):
+    with pytest.raises(ConfigError, match=said):
+        validate(settings_class("tag"), merge({"task": "tag"}, parse_settings([pair])))
+    key, _, value = pair.partition("=")
+    section, _, name = key.partition(".")
+    path = tmp_path / "a.toml"
+    path.write_text(f'task = "tag"\n[{section}]\n{name} = {value}\n')
+    with pytest.raises(ConfigError, match=rf"a\.toml:3: {said}"):
+        validate(settings_class("tag"), read_toml(path), path)
+
+
+@pytest.mark.parametrize("key", ["training.seed", "decoding.seed"])
+def test_a_seed_is_one_that_torch_takes(key):
+    with pytest.raises(ConfigError, match=rf"{key} is 18446744073709551616: input should be less than"):
+        validate(settings_class("lm"), merge({"task": "lm"}, parse_settings([f"{key}={2**64}"])))
+
+
 def test_key_value_pairs():
     pairs = [
         "model.hidden=[64, 32]",
@@ -263,6 +290,12 @@ def test_a_changed_copy():
         changed(config, {"decoding.stopp": ["."]})
     with pytest.raises(ValidationError, match="frozen"):
         config.model.hidden = 3
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path):
+    path = tmp_path / "windows.toml"
+    path.write_bytes(b'\xef\xbb\xbftask = "lm"\r\n[model]\r\nhidden = 4\r\n')
+    assert read_toml(path) == {"task": "lm", "model": {"hidden": 4}}
 
 
 def test_a_file_that_cannot_be_read(tmp_path):

@@ -22,6 +22,7 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]  # torch takes 64 bits, and drawing counts on from here
 
 
 class Section(BaseModel):
@@ -72,7 +73,9 @@ class NetworkSettings(Section):
 
     cell: str = Field("lstm", description="name of a cell")
     cell_options: dict[str, Any] = Field({}, description="options of the cell's constructor")
-    hidden: Count | list[Count] | None = Field(None, description="width; a list: one a layer")
+    hidden: Count | Annotated[list[Count], Field(min_length=1)] | None = Field(
+        None, description="width; a list: one a layer"
+    )
     layers: Count | None = Field(None, description="stacked layers")
     bidirectional: bool = Field(False, description="read in both directions")
     embedding: Annotated[int, Field(ge=0)] | None = Field(None, description="width of a token; 0: one-hot")
@@ -154,7 +157,7 @@ class TrainingSettings(Section):
     save_seconds: Positive = Field(
         60.0, description="seconds between checkpoints, besides those of validations"
     )
-    seed: Annotated[int, Field(ge=0)] = Field(1, description="of weights, order and dropout")
+    seed: Seed = Field(1, description="of weights, order and dropout")
     device: str = Field("cpu", description="cpu or cuda")
     threads: Count | None = Field(
         None, description="threads of torch; kept, so that a continued run adds in the same order"
@@ -204,7 +207,7 @@ class DecodingSettings(Section):
     banned: list[str] = Field([], description="tokens that never come")
     prefix: str = Field("", description="text that the output begins with")
     stop: list[str] = Field([], description="tokens that end the sequence")
-    seed: Annotated[int, Field(ge=0)] = Field(1, description="of drawing")
+    seed: Seed = Field(1, description="of drawing")
     copy_unknown: bool | None = Field(
         None, description="replace <unk> by the source token that attention looks at"
     )
@@ -227,7 +230,7 @@ C = TypeVar("C", bound=Section)
 def read_toml(path: str | Path) -> dict[str, Any]:
     """The tables of a TOML file; a mistake of syntax is an error with its line."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")  # a byte order mark is no mistake
         return expanded(tomllib.loads(text))
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
@@ -290,17 +293,17 @@ def merge(*many: Mapping[str, Any]) -> dict[str, Any]:
 
 def validate(kind: type[C], tables: Mapping[str, Any], path: str | Path | None = None) -> C:
     """A section from its tables; ``path`` is the file they came from, for the places of mistakes."""
+    found = dict(_misplaced_truths(kind, tables, path))
     try:
-        return kind.model_validate(dict(tables))
+        valid = kind.model_validate(dict(tables))
     except ValidationError as error:
-        found: dict[str, str] = {}
         for problem in error.errors(include_url=False):  # a union reports each of its branches: one is enough
             key, line = _mistake(kind, problem, path)
             found.setdefault(key, line)
+    if found:
         lines = list(found.values())
-        raise ConfigError(
-            "\n  ".join(lines if len(lines) == 1 else [f"{len(lines)} mistakes", *lines])
-        ) from None
+        raise ConfigError("\n  ".join(lines if len(lines) == 1 else [f"{len(lines)} mistakes", *lines]))
+    return valid
 
 
 def changed(config: C, settings: Mapping[str, Any]) -> C:
@@ -365,6 +368,21 @@ def _toml(value: Any) -> str:
     return repr(value)
 
 
+def _misplaced_truths(
+    kind: type[Section], tables: Mapping[str, Any], path: str | Path | None, within: tuple[str, ...] = ()
+) -> Iterator[tuple[str, str]]:
+    """Settings that are true or false where a number is wanted, which Python would take for 1 or 0."""
+    for name, value in tables.items():
+        field = kind.model_fields.get(name)
+        default = None if field is None else field.get_default()
+        if isinstance(default, Section) and isinstance(value, Mapping):
+            yield from _misplaced_truths(type(default), value, path, (*within, name))
+        elif field is not None and isinstance(value, bool) and "bool" not in _type_name(field.annotation):
+            key = ".".join((*within, name))
+            place = "" if path is None else f"{path}{_line_of(path, [*within, name])}: "
+            yield key, f"{place}{key} is {_toml(value)}: input should be {_type_name(field.annotation)}"
+
+
 def _mistake(kind: type[Section], problem: Any, path: str | Path | None) -> tuple[str, str]:
     names = [str(part) for part in problem["loc"]]
     section: Any = kind
@@ -383,7 +401,7 @@ def _mistake(kind: type[Section], problem: Any, path: str | Path | None) -> tupl
     place = "" if path is None else f"{path}{_line_of(path, keys)}: "
     if problem["type"] == "extra_forbidden":
         return key, f"{place}{key} is unknown; {nearest(keys[-1], section.model_fields)}"
-    if problem["type"] == "missing":
+    if problem["type"] == "missing" and len(keys) == len(names):
         return key, f"{place}{key} is missing"
     if problem["type"] == "value_error":  # settings that do not go together: the message names them
         return f"{key} {problem['msg']}", f"{place}{key}{': ' if key else ''}{problem['ctx']['error']}"
@@ -393,7 +411,7 @@ def _mistake(kind: type[Section], problem: Any, path: str | Path | None) -> tupl
 def _line_of(path: str | Path, keys: list[str]) -> str:
     """``:12`` where the key stands in the file, or nothing."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError):
         return ""
     table = ""

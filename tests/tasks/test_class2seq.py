@@ -171,6 +171,14 @@ def test_a_class_may_have_several_sequences(tmp_path):
     assert figures["tokens"] == 7
 
 
+def test_features_in_another_order_are_the_same_class(tmp_path):
+    settings = {"text.classes": "features"}
+    one = ready("class2seq", tmp_path, settings, data="x y\ta b\ny x x\tc\nx\td\n")
+    x = one.batch[0]
+    assert torch.equal(x[0], x[1])
+    assert one.task.evaluate(one.model, one.examples)["classes"] == 2
+
+
 def test_a_wrong_prompt_is_named_with_its_number(tmp_path):
     one = ready("class2seq", tmp_path)
     with pytest.raises(LabelError, match=r"input:151: .*never saw: 'cat'") as caught:
@@ -187,7 +195,7 @@ def test_wrong_examples_are_named_with_their_place(tmp_path):
     with pytest.raises(EmptyError, match="a sequence without a token"):
         one.task.learn([Record({"class": "I", "sequence": " "}, "dev.tsv", 2)])
     numbers = ready("class2seq", tmp_path, {"text.classes": "vector"}, data=NUMBERS)
-    for wrong in ("1", "1 two", "1 nan", "1 2 3"):
+    for wrong in ("1", "1 two", "1 nan", "1 2 3", "1 1e39"):
         with pytest.raises(SyntaxProblem, match="not 2 finite numbers"):
             numbers.task.predict(numbers.model, [wrong])
 

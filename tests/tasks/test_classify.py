@@ -84,6 +84,16 @@ def test_class_weights_by_hand(tmp_path):
     assert again == pytest.approx(float(rows.mean().detach()), rel=1e-5)  # evaluation weighs nothing
 
 
+def test_a_class_that_only_held_out_examples_have_has_a_finite_weight(tmp_path):
+    settings = {"training.class_weights": "balanced", "training.label_smoothing": 0.1}
+    one = ready("classify", tmp_path, settings)
+    one.task.meet([Record({"text": "a song", "label": "sound"}, "a.tsv", 7)])
+    assert one.task.labels.tokens == ["animal", "thing", "sound"]
+    assert one.task._weights().tolist() == pytest.approx([6 / (2 * 4), 6 / (2 * 2), 1.0])
+    loss = one.task.loss(one.task.build_model(), one.batch)
+    assert torch.isfinite(loss.total)
+
+
 def decided(one, labels):
     """The task with a model that answers these labels, in the order of the examples."""
     width = len(one.task.labels)

@@ -284,6 +284,13 @@ def test_blank_lines(tmp_path):
         ready("lm", tmp_path, data="\n \n")
 
 
+@pytest.mark.parametrize("rule", [{"decoding.min_length": 160}, {"decoding.no_repeat": 1}])
+def test_no_rule_of_decoding_stops_the_samples_of_a_training(rule, tmp_path):
+    settings = {"text.unit": "character", "decoding.max_length": None} | rule
+    one = ready("lm", tmp_path, settings, data="ab ba\n")
+    assert one.task.samples(one.model, one.examples)
+
+
 def test_rare_words_are_unknown_where_nothing_else_was_said(tmp_path):
     open_count = {"text.min_count": None}
     words = ready("lm", tmp_path, open_count, data="a a b\n").task.vocabulary

@@ -159,6 +159,12 @@ GOOD = {
         {"roles": TAGGED, "columns": {"tag": 3}},
         [(["EU", "#"], ["B-ORG", "O"])],
     ),
+    "white space that is a word": (
+        "a.conll",
+        "新 B\n\u3000 O\n\u00a0 O\n",
+        {"roles": TAGGED},
+        [(["新", "\u3000", "\u00a0"], ["B", "O", "O"])],
+    ),
     "words only": ("a.txt", "a\nb\n\nc\n", {"roles": ("word",)}, [(["a", "b"],), (["c"],)]),
     "words of a tagged file": (
         "a.txt",
@@ -183,6 +189,12 @@ GOOD = {
         "# sent_id = 1\n" + word(1, "#") + word(2, "1 000", upos="NUM") + "\n" + word(1, "_", upos="SYM"),
         {"roles": TAGGED},
         [(["#", "1 000"], ["X", "NUM"]), (["_"], ["SYM"])],
+    ),
+    "conllu wide space": (
+        "a.conllu",
+        word(1, "\u3000", upos="SYM"),
+        {"roles": TAGGED},
+        [(["\u3000"], ["SYM"])],
     ),
     "conllu feats": (
         "a.conllu",

@@ -86,9 +86,12 @@ class WordTask(Task[C]):
         self.label_counts = labels
         settings = self.config.text
         rare = settings.min_count or 1
+        chosen = settings.vocabulary or []
+        if self.letters_read:  # words are looked up in lower case
+            chosen = [*dict.fromkeys(token.lower() for token in chosen)]
         self.vocabulary = (
-            Vocabulary([*MARKERS, *(t for t in settings.vocabulary if t not in MARKERS)])
-            if settings.vocabulary
+            Vocabulary([*MARKERS, *(t for t in chosen if t not in MARKERS)])
+            if chosen
             else Vocabulary.build(
                 words,
                 min_count=rare,

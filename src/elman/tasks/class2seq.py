@@ -338,7 +338,7 @@ class Class2Seq(Task[Class2SeqSettings], Generates):
                     text=name,
                     remedy=nearest(name, self.classes.tokens),
                 )
-        return self.classes.ids(names)
+        return sorted({*self.classes.ids(names)})  # a class is a vector: the order of its features is nothing
 
     def _keys(self, prompts: Sequence[str]) -> list[list[int]]:
         return [self._class(Record({"class": text}, "input", n)) for n, text in enumerate(prompts, 1)]
@@ -356,7 +356,8 @@ class Class2Seq(Task[Class2SeqSettings], Generates):
         except ValueError:
             numbers = []
         width = getattr(self, "width", 0) or len(numbers)
-        if not numbers or len(numbers) != width or not np.isfinite(numbers).all():
+        largest = float(np.finfo(np.float32).max)  # as a float32, more would be infinite
+        if not numbers or len(numbers) != width or not all(abs(number) <= largest for number in numbers):
             raise record.error(
                 SyntaxProblem,
                 f"not {width or 'some'} finite numbers",

@@ -242,8 +242,12 @@ class Classify(WordTask[ClassifySettings]):
             ) from None
 
     def _weights(self) -> Tensor | None:
-        """n / (K · n_k) for class k, so that the mean weight of an example is 1."""
+        """n / (K · n_k) for class k, so that the mean weight of an example is 1.
+
+        K counts the classes that training saw; one that only held-out examples have weighs 1.
+        """
         if self.config.training.class_weights == "none":
             return None
         counts = torch.tensor([self.label_counts[label] for label in self.labels.tokens], dtype=torch.float32)
-        return (counts.sum() / (len(counts) * counts)).to(self.device)
+        seen = counts > 0
+        return torch.where(seen, counts.sum() / (seen.sum() * counts), 1.0).to(self.device)

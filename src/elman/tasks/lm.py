@@ -306,11 +306,14 @@ class Lm(Task[LmSettings], Generates):
         return [{"prediction": one["text"], "line": one["text"], **one} for one in found]
 
     def samples(self, model: LanguageModel, examples: Examples) -> list[str]:
+        """Short draws; rules that ask for more than so few tokens can give are left to ``generate``."""
         drawn = self.config.decoding.model_copy(
             update={
                 "strategy": "sample",
                 "temperature": 0.8,
                 "n_best": 1,
+                "min_length": 0,
+                "no_repeat": 0,
                 "max_length": 30 if self.unit.name == "word" else 150,
             }
         )

@@ -69,9 +69,10 @@ def _read_columns(source: Source, roles: tuple[str, ...], repairs: Repairs) -> I
 
 def _append(tokens: dict[str, list[str]], row: Row, numbers: dict[str, int]) -> None:
     for role, number in numbers.items():
-        if not row.cells[number].strip():
-            record_of(row, numbers)  # says which field is empty, and where
-        tokens[role].append(row.cells[number])
+        cell = row.cells[number]
+        if not (cell if role == "word" else cell.strip()):  # a wide or a hard space may be a word
+            record_of(row, {role: number})  # says that it is empty, and where
+        tokens[role].append(cell)
 
 
 def _sentences(lines: Iterator[Line], repairs: Repairs) -> Iterator[list[Line]]:
