@@ -142,7 +142,7 @@ def test_all_at_once_mixed_and_step_by_step_are_equal(choices):
     assert logits.shape == (int(batch.lengths.sum()), V_TARGET)
     mixed = mixed_of(model, batch)
     log_probs, weights = stepped(model, batch)
-    real = real_rows(batch.lengths, 5)
+    real = real_rows(batch.lengths, 5, batch.lengths.device)
     assert_close(
         {"mixed": mixed, "stepped": log_probs.flatten(0, 1)[real]},
         {"mixed": logits, "stepped": logits.log_softmax(-1)},
@@ -343,7 +343,7 @@ def test_the_decoder_by_hand_E2(start):
     state = model.encoder.network(model.source(batch.ids), batch.source_lengths).state
     begun = model.bridge(state)
     outputs = model.rnn(vectors_of(model, batch), batch.lengths, begun).outputs
-    real = real_rows(batch.lengths, 5)
+    real = real_rows(batch.lengths, 5, batch.lengths.device)
     expected = outputs.flatten(0, 1)[real] @ model.weight.T + model.bias
     assert_close({"logits": logits_of(model, batch)}, {"logits": expected}, 1e-12)
     nothing = all((part == 0).all() for part in tensors_of(begun))
@@ -362,7 +362,7 @@ def test_the_context_enters_every_step_E5():
     _, last, state = model.encoder.network(model.source(batch.ids), batch.source_lengths)
     x = torch.cat([vectors_of(model, batch), last[:, None].expand(-1, 5, -1)], -1)
     outputs = model.rnn(x, batch.lengths, model.bridge(state)).outputs
-    expected = model.logits(outputs.flatten(0, 1)[real_rows(batch.lengths, 5)])
+    expected = model.logits(outputs.flatten(0, 1)[real_rows(batch.lengths, 5, batch.lengths.device)])
     assert_close({"logits": logits_of(model, batch)}, {"logits": expected}, 1e-12)
     with torch.no_grad():
         source = batch.read(model)
@@ -400,7 +400,7 @@ def decoded(model, batch, steps):
 def test_the_context_enters_the_computation_of_the_state_A4(placement, feeding):
     """Before: the previous state asks, and the context is part of the input. After: the new state asks."""
     model, batch = made(attention="additive", placement=placement, feeding=feeding), Batch()
-    expected = decoded(model, batch, 5).flatten(0, 1)[real_rows(batch.lengths, 5)]
+    expected = decoded(model, batch, 5).flatten(0, 1)[real_rows(batch.lengths, 5, batch.lengths.device)]
     found = model(batch.read(model), batch.previous, batch.lengths)
     assert_close({"readouts": found}, {"readouts": expected}, 1e-12)
 
@@ -532,7 +532,7 @@ def test_a_single_network_reads_source_separator_target_E6():
     assert_close({"logits": logits_of(model, batch)}, {"logits": in_one_run(model, batch)}, 1e-10)
     log_probs, _ = stepped(model, batch)
     expected = in_one_run(model, batch).log_softmax(-1)
-    assert_close({"p": log_probs.flatten(0, 1)[real_rows(batch.lengths, 5)]}, {"p": expected}, 1e-10)
+    assert_close({"p": log_probs.flatten(0, 1)[real_rows(batch.lengths, 5, batch.lengths.device)]}, {"p": expected}, 1e-10)
     gradients = gradients_of(model, logits_of(model, batch))
     assert_close(gradients, gradients_of(model, in_one_run(model, batch)), 1e-9)
     assert all((gradient != 0).any() for gradient in gradients.values())

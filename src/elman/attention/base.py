@@ -59,7 +59,7 @@ class Attention(nn.Module):
     def remember(self, states: Tensor, lengths: Tensor) -> Memory:
         """The memory of states (B, S, ·) whose first ``lengths`` (B,) are real."""
         B, S, _ = states.shape
-        mask = length_mask(check_lengths(lengths, B, S), S)
+        mask = length_mask(check_lengths(lengths, B, S, states.device), S)
         states = states.masked_fill(~mask[..., None], 0.0)  # a weight of zero would not hide a NaN
         return Memory(self.keys(states), states, mask)
 

@@ -179,7 +179,7 @@ def measure_gradients(
         )
     B, T, _ = check_tensor("x", x, ("B", "T", rnn.input_size)).shape
     check_choice("loss_reads", loss_reads, ("step", "sequence"))
-    lengths = check_lengths(torch.full((B,), T) if lengths is None else lengths, B, T).to(x.device)
+    lengths = check_lengths(torch.full((B,), T) if lengths is None else lengths, B, T, x.device)
     steps = _check_steps(step, lengths)
     with torch.inference_mode(False), torch.enable_grad(), _one_thread():
         chain, pull = _Chain(rnn, x, lengths, state), None

@@ -129,7 +129,7 @@ class RNN(nn.Module):
         B, T, _ = check_tensor("x", x, ("B", "T", self.input_size)).shape
         x = self._check_type(x)
         if lengths is not None:
-            lengths = check_lengths(lengths, B, T).to(x.device, non_blocking=x.is_cuda)
+            lengths = check_lengths(lengths, B, T, x.device)
         if state is None and self.initial_state == "zero":  # made by the engine, if at all
             starts: list[Any] = [(None,) * self.directions] * self.layers
         else:

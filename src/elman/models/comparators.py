@@ -9,6 +9,7 @@ from torch import Tensor, nn, tanh
 
 from elman.recurrence.contract import Unrolled
 from elman.tensors.rows import length_mask
+from elman.tensors.transfer import moved
 
 
 class Window(nn.Module):
@@ -28,7 +29,7 @@ class Window(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor | None = None, state: Any = None) -> Unrolled:
         B, T, D = x.shape
         past = x.new_zeros(B, self.before, D) if state is None else state[0]
-        ends = torch.full((B,), T, device=x.device) if lengths is None else lengths.to(x.device)
+        ends = torch.full((B,), T, device=x.device) if lengths is None else moved(lengths, x.device)
         wide = torch.cat([past, without_padding(x, ends), x.new_zeros(B, self.after, D)], 1)
         windows = torch.cat(
             [wide[:, k : k + T] for k in range(self.before + self.after + 1)], -1
@@ -60,7 +61,7 @@ class Bag(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor | None = None, state: Any = None) -> Unrolled:
         B, T, D = x.shape
-        ends = torch.full((B,), T, device=x.device) if lengths is None else lengths.to(x.device)
+        ends = torch.full((B,), T, device=x.device) if lengths is None else moved(lengths, x.device)
         x = without_padding(x, ends)
         total, count = (x.new_zeros(B, D), x.new_zeros(B, 1)) if state is None else state
         sums = total[:, None] + x.cumsum(1)  # (B, T, D)

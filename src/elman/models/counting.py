@@ -278,4 +278,4 @@ def histories(ids: Tensor, lengths: Tensor | None, past: Tensor | None, n: int) 
 def real(x: Tensor, lengths: Tensor | None) -> Tensor:
     """(B, T, …) without its padding: (N, …)."""
     flat = x.flatten(0, 1)
-    return flat if lengths is None else flat[real_rows(lengths, x.shape[1])]
+    return flat if lengths is None else flat[real_rows(lengths, x.shape[1], x.device)]

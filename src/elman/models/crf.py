@@ -61,9 +61,11 @@ class CRF(nn.Module):
         scores, lengths, real = self._check(scores, lengths)
         B, T, _ = scores.shape
         tags = check_tensor("tags", tags, (B, T)).where(real, 0)
-        low, high = int(tags.min()), int(tags.max())
-        if low < 0 or high >= self.tags:
-            raise ShapeError(f"tags holds {low if low < 0 else high}; there are tags 0 to {self.tags - 1}")
+        if tags.is_cpu:  # a GPU would be waited for; there, gather refuses a wrong one
+            low, high = int(tags.min()), int(tags.max())
+            if low < 0 or high >= self.tags:
+                wrong = low if low < 0 else high
+                raise ShapeError(f"tags holds {wrong}; there are tags 0 to {self.tags - 1}")
         # In float64 sums of weights hold 600 nats between the best tag and the worst, so that a
         # product of matrices may stand for the logarithm of K² sums of exponentials.
         scores = scores.double().masked_fill(~real[..., None], 0.0)
@@ -122,7 +124,7 @@ class CRF(nn.Module):
 
     def _check(self, scores: Tensor, lengths: Any) -> tuple[Tensor, Tensor, Tensor]:
         B, T, _ = check_tensor("scores", scores, ("B", "T", self.tags)).shape
-        lengths = check_lengths(lengths, B, T).to(scores.device)
+        lengths = check_lengths(lengths, B, T, scores.device)
         return scores, lengths, length_mask(lengths, T)
 
     def _constrained(self) -> tuple[Tensor, Tensor, Tensor]:

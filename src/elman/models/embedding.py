@@ -139,7 +139,7 @@ class WordBatch:
     """The distinct words of a batch, the unknown one first, and where they stand.
 
     tokens (U,): numbers in the vocabulary; vectors (U,): rows of the pretrained table; characters (U, C) with
-    their lengths (U,); places (B, T): which word stands where; lengths (B,).
+    their lengths (U,); places (B, T): which word stands where; lengths (B,). Lengths stay with the CPU.
     """
 
     tokens: Tensor

@@ -69,4 +69,4 @@ def _real(outputs: Tensor, lengths: Any) -> Tensor:
     B, T, _ = outputs.shape
     if lengths is None:
         return outputs.new_ones(B, T, dtype=torch.bool)
-    return length_mask(check_lengths(lengths, B, T).to(outputs.device), T)
+    return length_mask(check_lengths(lengths, B, T, outputs.device), T)

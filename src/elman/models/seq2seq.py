@@ -128,7 +128,7 @@ class Seq2Seq(nn.Module):
     def forward(self, source: Source, previous: Tensor, lengths: Tensor) -> Tensor:
         """Readouts (N, ·) of all real positions, row by row, given the true tokens before each (B, T)."""
         B, T = previous.shape
-        real = real_rows(lengths, T)
+        real = real_rows(lengths, T, previous.device)
         x = self.drop_input(self.target(previous))
         if not self.parallel:
             readouts = torch.stack(list(self._walk(source, B, T, x.unbind(1).__getitem__)), 1)
@@ -162,7 +162,7 @@ class Seq2Seq(nn.Module):
 
         for readout in self._walk(source, B, T, feed):
             logits.append(self.logits(self._dropped(readout)))
-        return pick(torch.stack(logits, 1).flatten(0, 1), real_rows(lengths, T))
+        return pick(torch.stack(logits, 1).flatten(0, 1), real_rows(lengths, T, previous.device))
 
     def logits(self, readouts: Tensor) -> Tensor:
         """(N, V) for readouts (N, ·)."""

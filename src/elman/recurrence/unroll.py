@@ -74,7 +74,7 @@ def unroll_layer(
     for weight in present:
         check_like("x", like, "the cell", weight)
     if lengths is not None and not checked:
-        lengths = check_lengths(lengths, B, T).to(x.device, non_blocking=x.is_cuda)
+        lengths = check_lengths(lengths, B, T, x.device)
     given = any(state is not None for state in states)
     if given or not (x.is_cuda and cells[0].starts_at_zero):  # there, zeros are made where they are used
         states = [

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from elman.config import ModelSettings
@@ -182,9 +183,15 @@ class WordTask(Task[C]):
         lexicon = self._lexicon_of(examples)
         [unknown] = lexicon.ids([UNKNOWN])
         distinct, inverse = np.unique(places, return_inverse=True)
-        rows = lexicon.rows(np.concatenate([[unknown], distinct]))
-        arrays = (*rows, inverse.reshape(places.shape) + 1, lengths)
-        return WordBatch(*(tensor(array, self.device) for array in arrays))
+        tokens, vectors, letters, spelled = lexicon.rows(np.concatenate([[unknown], distinct]))
+        return WordBatch(
+            tensor(tokens, self.device),
+            tensor(vectors, self.device),
+            tensor(letters, self.device),
+            torch.from_numpy(spelled),
+            tensor(inverse.reshape(places.shape) + 1, self.device),
+            torch.from_numpy(lengths),
+        )
 
     def tables(self) -> dict[str, Any]:
         return {

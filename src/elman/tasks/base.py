@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from elman.config import Config, NetworkSettings, TextSettings, changed
 from elman.errors import ConfigError, RunError, nearest
 from elman.models.embedding import Hiding, Pretrained
+from elman.tensors.transfer import moved
 from elman.text.batches import Stream, plan_batches
 from elman.text.files import write_text
 from elman.text.lexicon import Lexicon
@@ -354,10 +355,5 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def tensor(array: NDArray[Any], device: torch.device | str) -> Tensor:
-    """The numbers on the device; a GPU fetches them from pinned memory while the host goes on."""
+    """The numbers of an array on the device."""
     return moved(torch.from_numpy(np.ascontiguousarray(array)), torch.device(device))
-
-
-def moved(here: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU's memory on the device, without waiting for what a GPU still has to do."""
-    return here.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else here.to(device)

@@ -180,11 +180,11 @@ class Class2Seq(Task[Class2SeqSettings], Generates):
         return self.shuffled(examples.store.fields["token"].lengths, epoch)
 
     def collate(self, examples: Examples, key: Any) -> Any:
-        """Class vectors (B, P), previous tokens (B, T), tokens (B, T) and lengths (B,)."""
+        """Class vectors (B, P), previous tokens (B, T), tokens (B, T) and, with the CPU, lengths (B,)."""
         tokens, lengths = pad([examples.store.fields["token"][i] for i in key])
         previous = np.concatenate([np.full((len(tokens), 1), self.start), tokens[:, :-1]], 1)
         x = self._vectors([examples.store.fields["class"][i] for i in key])
-        return x, *(tensor(array, self.device) for array in (previous, tokens, lengths))
+        return x, tensor(previous, self.device), tensor(tokens, self.device), torch.from_numpy(lengths)
 
     def batches(self, examples: Examples) -> Iterator[Any]:
         lengths = examples.store.fields["token"].lengths
@@ -278,7 +278,7 @@ class Class2Seq(Task[Class2SeqSettings], Generates):
     def _outputs(self, model: Generator, batch: Any) -> tuple[Tensor, Tensor]:
         x, previous, tokens, lengths = batch
         logits = model(x, previous, lengths)
-        real = real_rows(lengths, tokens.shape[1])
+        real = real_rows(lengths, tokens.shape[1], tokens.device)
         return pick(logits.flatten(0, 1), real), tokens.flatten()[real]
 
     def _generate(self, model: Generator, keys: list[Any], settings: DecodingSettings) -> list[list[int]]:

@@ -20,6 +20,7 @@ from elman.models.embedding import Ngrams
 from elman.models.losses import output_loss
 from elman.tasks._words import WordTask, usual_epochs
 from elman.tasks.base import Examples, Loss, tensor
+from elman.tensors.transfer import moved
 from elman.text.lexicon import Lexicon
 from elman.text.readers import Record, Repairs, Source, read_fields
 
@@ -250,4 +251,4 @@ class Classify(WordTask[ClassifySettings]):
             return None
         counts = torch.tensor([self.label_counts[label] for label in self.labels.tokens], dtype=torch.float32)
         seen = counts > 0
-        return torch.where(seen, counts.sum() / (seen.sum() * counts), 1.0).to(self.device)
+        return moved(torch.where(seen, counts.sum() / (seen.sum() * counts), 1.0), self.device)

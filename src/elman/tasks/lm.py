@@ -20,7 +20,7 @@ from elman.models.counting import NgramLM
 from elman.models.language_model import LanguageModel
 from elman.models.losses import layer_loss, output_loss
 from elman.tasks._generation import Beginning, Generates, n_best, unrolled
-from elman.tasks.base import Examples, Loss, Task, moved, tensor, vocabulary_from, vocabulary_of
+from elman.tasks.base import Examples, Loss, Task, tensor, vocabulary_from, vocabulary_of
 from elman.tensors.rows import pick, real_rows
 from elman.text.batches import Stream, pad, plan_batches
 from elman.text.readers import Record, Repairs, Source, read_fields, read_text
@@ -389,7 +389,7 @@ class Lm(Task[LmSettings], Generates):
         """Outputs (N, ·) and targets (N,) of the real positions."""
         outputs, targets = outputs.flatten(0, 1), targets.flatten()
         if lengths is not None:
-            real = moved(real_rows(lengths, len(targets) // len(lengths)), targets.device)
+            real = real_rows(lengths, len(targets) // len(lengths), targets.device)
             outputs, targets = pick(outputs, real), targets[real]
         return outputs, targets
 

@@ -209,20 +209,28 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
         return self.shuffled(pair_lengths(examples), epoch)
 
     def collate(self, examples: Examples, key: Any) -> Any:
-        """Sources (B, S) and their lengths (B,); previous tokens, targets (B, T) and their lengths (B,)."""
+        """Sources (B, S) and their lengths (B,); previous tokens, targets (B, T) and their lengths (B,).
+
+        Lengths stay with the CPU, which asks for them.
+        """
         fields = examples.store.fields
         sources, first = self._beginnings([fields["source"][i] for i in key])
         ids, source_lengths = pad(sources)
         targets, lengths = pad([fields["target"][i] for i in key])
         previous = np.concatenate([first[:, None], targets[:, :-1]], 1)
-        arrays = (ids, source_lengths, previous, targets, lengths)
-        return tuple(tensor(array, self.device) for array in arrays)
+        return (
+            tensor(ids, self.device),
+            torch.from_numpy(source_lengths),
+            tensor(previous, self.device),
+            tensor(targets, self.device),
+            torch.from_numpy(lengths),
+        )
 
     def loss(self, model: models.Seq2Seq, batch: Any, carry: Any = None) -> Loss:
         ids, source_lengths, previous, targets, lengths = batch
         settings = self.config.training
         source = model.read(ids, source_lengths)
-        gold = targets.flatten()[real_rows(lengths, targets.shape[1])]
+        gold = targets.flatten()[real_rows(lengths, targets.shape[1], targets.device)]
         p, smoothing = forcing(settings, self.progress), settings.label_smoothing
         if p < 1:
             truth = torch.rand(previous.shape, device=previous.device) < p
@@ -284,8 +292,9 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
         """Sources, none of them empty, read and ready for the first token."""
         rows = [np.array(self.source.vocabulary.ids(self.source.split(text))) for text in prompts]
         sources, first = self._beginnings(rows)
-        ids, lengths = (tensor(array, self.device) for array in pad(sources))
-        source = model.read(ids, lengths)
+        ids, ends = pad(sources)
+        lengths = tensor(ends, self.device)
+        source = model.read(tensor(ids, self.device), torch.from_numpy(ends))
         asked = models.Shrinking(source)
 
         def step(tokens: Tensor, now: models.Now) -> tuple[Tensor, Any, Any]:
@@ -473,7 +482,7 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
         for key in plan_batches(lengths, size=None, tokens=most, seed=0, epoch=0, shuffle=False):
             ids, source_lengths, previous, targets, lengths = self.collate(examples, key)
             source = model.read(ids, source_lengths)
-            gold = targets.flatten()[real_rows(lengths, targets.shape[1])]
+            gold = targets.flatten()[real_rows(lengths, targets.shape[1], targets.device)]
             logits = model.logits(model(source, previous, lengths))
             own = model.mixed(source, previous, lengths, torch.zeros_like(previous, dtype=torch.bool))
             loss += float(output_loss(logits, gold))

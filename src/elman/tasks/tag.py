@@ -276,7 +276,7 @@ class Tag(WordTask[TagSettings]):
 
     def _flat(self, scores: Tensor, tags: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Scores (N, K) and tags (N,) of the real positions."""
-        real = real_rows(lengths, scores.shape[1])
+        real = real_rows(lengths, scores.shape[1], scores.device)
         return pick(scores.flatten(0, 1), real), tags.flatten()[real]
 
     def _decode(self, model: Tagger, scores: Tensor, lengths: Tensor) -> list[list[int]]:

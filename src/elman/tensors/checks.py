@@ -75,8 +75,11 @@ def check_like(name: str, value: Tensor, reference_name: str, reference: Tensor)
         )
 
 
-def check_lengths(lengths: Any, B: int, T: int) -> Tensor:
-    """Whole numbers from 1 to T, one a row, as an int64 tensor on the CPU or where they came from."""
+def check_lengths(lengths: Any, B: int, T: int, device: torch.device) -> Tensor:
+    """Whole numbers from 1 to T, one a row, as an int64 tensor on the device.
+
+    A GPU is waited for where they come from there; the host checks its own by itself.
+    """
     if not isinstance(lengths, Tensor):
         try:
             lengths = torch.as_tensor(lengths)
@@ -89,14 +92,14 @@ def check_lengths(lengths: Any, B: int, T: int) -> Tensor:
     checked: Tensor = lengths.long()
     recorded = checked.is_cuda and torch.cuda.is_current_stream_capturing()  # a graph has no values yet
     if not (recorded or torch.compiler.is_compiling()):
-        low, high = torch.stack(torch.aminmax(checked)).tolist()  # at once: from a GPU it is waited for
+        low, high = torch.stack(torch.aminmax(checked)).tolist()  # at once
         if low < 1 or high > T:
             row = int(checked.argmin() if low < 1 else checked.argmax())
             raise ShapeError(
                 f"lengths[{row}] is {low if low < 1 else high}; "
                 f"a length is at least 1 and at most the {T} steps of x"
             )
-    return checked
+    return checked.to(device, non_blocking=True)
 
 
 def _show(shape: Sequence[int | str]) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from elman.tensors.tracing import observed
+from elman.tensors.transfer import moved
 
 
 def length_mask(lengths: Tensor, T: int) -> Tensor:
@@ -21,9 +22,12 @@ def length_mask(lengths: Tensor, T: int) -> Tensor:
     return torch.arange(T, device=lengths.device) < lengths[:, None]
 
 
-def real_rows(lengths: Tensor, T: int) -> Tensor:
-    """(N,): where the real positions lie among the B·T positions of a padded batch, row by row."""
-    return length_mask(lengths, T).flatten().nonzero().squeeze(1)
+def real_rows(lengths: Tensor, T: int, device: torch.device) -> Tensor:
+    """(N,): where the real positions lie among the B·T positions of a padded batch, row by row.
+
+    They are counted where the lengths are: a GPU that counts is waited for, since N is not known before.
+    """
+    return moved(length_mask(lengths, T).flatten().nonzero().squeeze(1), device)
 
 
 def fill_padding(x: Tensor, lengths: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ def walk(
     B, T = x.shape[:2]
     if lengths is not None and bool((lengths == T).all()):
         lengths = None
-    index = real_rows(lengths, T) if lengths is not None else None
+    index = real_rows(lengths, T, lengths.device) if lengths is not None else None
     shape = Shape(B, T, cell.hidden_size, reverse, lengths, index)
     asked = x.dtype
     compute = computes_in(asked)
