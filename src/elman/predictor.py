@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from elman.config import changed
 from elman.errors import ArgumentError, EmptyError
+from elman.inspection.alignment import Alignment
 from elman.tasks.base import Task
 from elman.text.readers import Repairs
 from elman.text.units import Unit
 from elman.training.run import load_weights, make_task, read_config
 from elman.training.sources import Reading
-
-if TYPE_CHECKING:
-    from elman.inspection.alignment import Alignment
 
 
 class Predictor:
@@ -60,8 +58,6 @@ class Predictor:
 
         An ensemble looks where its first model looks.
         """
-        from elman.inspection.alignment import Alignment  # not above: no other use needs matplotlib
-
         self.check_attention()
         if "attention" not in answer:
             raise ArgumentError("the answer has no attention; ask predict for it with trace=0")

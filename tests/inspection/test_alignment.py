@@ -3,39 +3,25 @@
 import errno
 import json
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from fontTools.fontBuilder import FontBuilder
-from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager
 
 from elman.errors import ArgumentError, FileError, ShapeError
-from elman.inspection import alignment as module
-from elman.inspection.alignment import (
-    LONGEST,
-    MOST,
-    Alignment,
-    FontNotice,
-    alignment_figure,
-    visible,
-    write_alignments,
-)
+from elman.inspection.alignment import Alignment, write_alignments
+from elman.inspection.alignment_figure import MOST, alignment_figure
+from elman.inspection.labels import LONGEST, visible
+from elman.inspection.lettering import FontNotice
 
 STARTS = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF"}
-
-
-@pytest.fixture(autouse=True)
-def _only_dejavu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fonts that every machine has; and notices are said anew in every test."""
-    monkeypatch.setattr(module, "findSystemFonts", list)
-    monkeypatch.setattr(fontManager, "ttflist", [*fontManager.ttflist])
-    module._say_once.cache_clear()
 
 
 def aligned(source: list[str], output: list[str], title: str = "") -> Alignment:
@@ -51,28 +37,6 @@ def house(title: str = "das Haus") -> Alignment:
 
 def labels(figure: Figure) -> list[str]:
     return [text.get_text() for axes in figure.axes for text in axes.texts]
-
-
-def tiny_font(path: Path, family: str, characters: str) -> str:
-    """A font in which these characters are boxes."""
-    names = [".notdef", *(f"glyph{i}" for i in range(len(characters)))]
-    pen = TTGlyphPen(None)
-    pen.moveTo((100, 0))
-    for corner in ((100, 700), (600, 700), (600, 0)):
-        pen.lineTo(corner)
-    pen.closePath()
-    box = pen.glyph()
-    builder = FontBuilder(1000, isTTF=True)
-    builder.setupGlyphOrder(names)
-    builder.setupCharacterMap(dict(zip(map(ord, characters), names[1:], strict=True)))
-    builder.setupGlyf(dict.fromkeys(names, box))
-    builder.setupHorizontalMetrics(dict.fromkeys(names, (700, 100)))
-    builder.setupHorizontalHeader(ascent=800, descent=-200)
-    builder.setupNameTable({"familyName": family, "styleName": "Regular"})
-    builder.setupOS2()
-    builder.setupPost()
-    builder.save(path)
-    return str(path)
 
 
 def test_the_picture_holds_every_token_and_weight_A5() -> None:
@@ -191,16 +155,9 @@ def test_characters_without_a_font_are_code_points_and_said_once(tmp_path: Path)
 
 
 def test_the_fewest_installed_fonts_are_used_even_new_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, install: Callable[[dict[str, str]], None]
 ) -> None:
-    (tmp_path / "broken.ttf").write_bytes(b"no font")
-    fonts = [
-        str(tmp_path / "broken.ttf"),
-        tiny_font(tmp_path / "month.ttf", "Month Sans", "月"),
-        tiny_font(tmp_path / "dates.ttf", "Dates Serif", "年月日"),
-        tiny_font(tmp_path / "thai.ttf", "Thai Sans", "ก"),
-    ]
-    monkeypatch.setattr(module, "findSystemFonts", lambda: fonts)
+    install({"Month Sans": "月", "Dates Serif": "年月日", "Thai Sans": "ก"})
     one = aligned([*"5年月日", "ก", "日a"], ["day"])
     figure = alignment_figure([one])
     families = {text.get_text(): text.get_fontfamily() for text in figure.axes[0].texts}
@@ -213,10 +170,9 @@ def test_the_fewest_installed_fonts_are_used_even_new_ones(
     write_alignments(tmp_path / "dates.png", [one])  # a glyph that is missing would be an error
 
 
-def test_code_points_are_written_in_the_plain_font(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_points_are_written_in_the_plain_font(install: Callable[[dict[str, str]], None]) -> None:
     """A font of signs may have digits of its own, wide ones."""
-    fonts = [tiny_font(tmp_path / "signs.ttf", "Signs", "🚩0123456789")]
-    monkeypatch.setattr(module, "findSystemFonts", lambda: fonts)
+    install({"Signs": "🚩0123456789"})
     with pytest.warns(FontNotice, match="such as the packages fonts-symbola for symbols$"):
         figure = alignment_figure([aligned(["🚩🚩🦄"], ["a"])])
     families = {text.get_text(): text.get_fontfamily() for text in figure.axes[0].texts}
@@ -286,6 +242,18 @@ def test_the_numbers_come_back_A5(tmp_path: Path) -> None:
         "weights": [[0.333333, 0.666667]],
         "title": "t",
     }
+
+
+def test_a_page_and_numbers_do_without_matplotlib(tmp_path: Path) -> None:
+    code = (
+        "import sys, numpy as np; from pathlib import Path\n"
+        "import elman.predictor\n"
+        "from elman.inspection.alignment import Alignment, write_alignments\n"
+        "for name in ('a.html', 'a.json'):\n"
+        "    write_alignments(Path(name), [Alignment(['a'], ['b'], np.ones((1, 1)))])\n"
+        "sys.exit('matplotlib' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0
 
 
 def test_wrong_arguments_are_named(tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 import dataclasses
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from elman.errors import ArgumentError
 from elman.inspection.figures import STYLES, curve_figure, describe, gradient_figure
 from elman.inspection.gradients import GradientReach, compare
+from elman.inspection.lettering import FontNotice
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gradients.md"
 
@@ -135,6 +138,50 @@ def test_a_label_is_no_mathematics(tmp_path: Path) -> None:
     figure.savefig(tmp_path / "gradient.png")
     assert label in words(figure)
     assert r"$\alpha$" in words(gradient_figure({"x": make_reach("x", 0.5)}, title=r"$\alpha$"))
+
+
+def test_texts_in_any_script_have_the_fonts_of_alignments(
+    tmp_path: Path, install: Callable[[dict[str, str]], None]
+) -> None:
+    install({"Dates Sans": "年月日", "Thai Sans": "ก"})
+    figure = curve_figure(
+        [1, 2], {"日": [1.0, 0.5], "LSTM": [1.0, 1.0]}, title="年月日\n日 a", x_label="ก", y_label="right"
+    )
+    axes = figure.axes[0]
+    texts = [*figure.texts, *axes.texts, axes.xaxis.label, axes.yaxis.label]
+    assert {text.get_text(): text.get_fontfamily()[0] for text in texts} == {
+        "年月日\n日 a": "Dates Sans",
+        "日": "Dates Sans",
+        "LSTM": "sans-serif",
+        "ก": "Thai Sans",
+        "right": "sans-serif",
+    }
+    assert "日" in {line.get_label() for line in axes.lines}
+    figure.savefig(tmp_path / "curve.png")  # a glyph that is missing would be an error
+    figure = gradient_figure({"ก": make_reach("ก", 0.5)})
+    assert [text.get_fontfamily()[0] for text in figure.axes[0].texts] == ["Thai Sans"]
+    figure.savefig(tmp_path / "gradient.png")
+
+
+def test_characters_without_a_font_are_code_points_and_said_once(tmp_path: Path) -> None:
+    with pytest.warns(FontNotice, match=r"\(CJK, symbols\).*fonts-noto") as notices:
+        figure = curve_figure([1, 2], {"月\udcff": [1.0, 0.5]}, title="月 5")
+    assert [Path(notice.filename).name for notice in notices] == ["test_figures.py"]
+    assert words(figure) == "U+6708 5 | U+6708 U+DCFF"
+    figure.savefig(tmp_path / "curve.png")
+    with pytest.warns(FontNotice, match=r"\(Thai\)") as notices:
+        figure = gradient_figure({"ก": make_reach("ก", 0.5)})
+    assert [Path(notice.filename).name for notice in notices] == ["test_figures.py"]
+    assert words(figure).endswith("7 steps ( U+0E01 ) | U+0E01")
+    gradient_figure({"ก": make_reach("ก", 0.5)}).savefig(tmp_path / "again.png")  # a second is an error
+
+
+def test_a_font_of_ones_own_stays() -> None:
+    with rc_context({"font.family": "DejaVu Serif"}):
+        figure = curve_figure([1, 2], {"LSTM": [1.0, 0.5]}, title="Mine  «ça»")
+    assert words(figure) == "Mine  «ça» | LSTM"
+    assert {text.get_fontname() for text in [*figure.texts, *figure.axes[0].texts]} == {"DejaVu Serif"}
+    assert {text.get_fontweight() for text in [*figure.texts, *figure.axes[0].texts]} == {"bold"}
 
 
 def test_bad_figures_are_errors() -> None:

@@ -109,7 +109,7 @@ class Gallery:
         if not self.alignments:
             say(f"no line has a token, so there is no alignment; {self.path} is not written")
             return
-        from elman.inspection.alignment import MOST
+        from elman.inspection.alignment_figure import MOST
 
         draw(self.path, self.alignments)
         most = COLLECTED if self.path.suffix.lower() in (".html", ".json") else MOST
@@ -119,7 +119,8 @@ class Gallery:
 
 def draw(path: Path, alignments: Sequence[Any]) -> None:
     """Write alignments; what the fonts of this machine lack is said, not warned of."""
-    from elman.inspection.alignment import FontNotice, write_alignments
+    from elman.inspection.alignment import write_alignments
+    from elman.inspection.lettering import FontNotice
 
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always", FontNotice)

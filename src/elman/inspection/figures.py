@@ -19,6 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from elman.errors import ArgumentError
 from elman.inspection.gradients import GradientReach
+from elman.inspection.lettering import Lettering, can_draw
 
 INK, FAINT = "#1a1a1a", "#8c8c8c"
 DEPTH = 1e-6  # how far below what it was at step t a gradient is drawn
@@ -68,8 +69,10 @@ def gradient_figure(
     _check_labels("results", results)
     curves = {label: result.curve(norm).cpu().numpy() for label, result in results.items()}
     bottom, top = _log_range(curves)
-    finding = describe(results, norm).replace("$", r"\$")  # a label is no mathematics
-    figure, axes = _slide(title if title is not None else finding)
+    if title is None:
+        title = describe(results, norm).replace("$", r"\$")  # a label is no mathematics
+    lettering = Lettering.of(map(str, [title, *results]))
+    figure, axes = _slide(title, lettering)
     if furthest is None:
         furthest = max(_last_inside(curve, bottom) for curve in curves.values())
     span = max(furthest, 1)
@@ -85,7 +88,7 @@ def gradient_figure(
         _draw_band(axes, results[label].by_distance(norm).cpu().numpy()[:, : span + 1], bottom, styles[label])
         _draw_line(axes, n, shown, styles[label], label)
         ends[label] = _end_of(n, shown, bottom)
-    _label_ends(axes, ends, styles)
+    _label_ends(axes, ends, styles, lettering)
     axes.set_xlabel("steps back in time,  t − k")
     symbol = "J" if norm == "loss" else "y"
     axes.set_ylabel(f"size of the gradient  ‖∂{symbol}$_t$/∂s$_k$‖")
@@ -121,7 +124,8 @@ def curve_figure(
     curves = {label: _check_shares(label, shares, len(x)) for label, shares in accuracies.items()}
     if chance is not None:
         _check_shares("chance", [chance], 1)
-    figure, axes = _slide(title)
+    lettering = Lettering.of(map(str, [title, x_label, y_label, *accuracies]))
+    figure, axes = _slide(title, lettering)
     margin = 0.02 * (x[-1] - x[0]) or 0.5
     axes.set_xlim(x[0] - margin, x[-1] + margin)
     axes.set_ylim(-2, 104)
@@ -141,9 +145,9 @@ def curve_figure(
         _draw_line(axes, x, 100 * shares, styles[label], label, marker="o")
         known = np.isfinite(shares)
         ends[label] = (float(x[known][-1]), 100 * float(shares[known][-1]))
-    _label_ends(axes, ends, styles)
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
+    _label_ends(axes, ends, styles, lettering)
+    for name in (axes.set_xlabel(x_label), axes.set_ylabel(y_label)):
+        _letter(name, lettering)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} %"))
     return figure
 
@@ -172,11 +176,12 @@ def describe(results: Mapping[str, GradientReach], norm: str = "spectral") -> st
     return f"1 % of the gradient is left after {_listed(parts)}"
 
 
-def _slide(title: str) -> tuple[Figure, Axes]:
+def _slide(title: str, lettering: Lettering) -> tuple[Figure, Axes]:
     """An empty 16:9 picture of 1600×900 dots, with type that the last row can read."""
     figure = Figure(figsize=(16, 9), dpi=100, facecolor="white")
     axes = figure.add_axes((0.105, 0.125, 0.765, 0.735))
     heading = figure.text(0.03, 0.925, title, fontsize=30, color=INK, va="center", weight="bold")
+    _letter(heading, lettering)
     _shrink(heading, 0.94 * figure.bbox.width)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -192,6 +197,14 @@ def _slide(title: str) -> tuple[Figure, Axes]:
     axes.grid(axis="y", color="#e6e6e6", linewidth=1)
     axes.set_axisbelow(True)
     return figure, axes
+
+
+def _letter(text: Text, lettering: Lettering) -> None:
+    """Other fonts where matplotlib's own lack characters of the text; not bold, which few of them are."""
+    if can_draw(text.get_fontproperties(), text.get_text()):
+        return
+    shown = "\n".join(map(lettering.drawable, text.get_text().split("\n")))
+    text.set(text=shown, fontproperties=lettering.properties(shown, float(text.get_fontsize())))
 
 
 def _shrink(text: Text, room: float) -> None:
@@ -240,7 +253,12 @@ def _draw_band(axes: Axes, values: np.ndarray[Any, Any], bottom: float, style: S
     axes.fill_between(enough, low, high, color=style.colour, alpha=0.16, linewidth=0, zorder=2)
 
 
-def _label_ends(axes: Axes, ends: Mapping[str, tuple[float, float]], styles: Mapping[str, Style]) -> None:
+def _label_ends(
+    axes: Axes,
+    ends: Mapping[str, tuple[float, float]],
+    styles: Mapping[str, Style],
+    lettering: Lettering,
+) -> None:
     """Write each label beside the end of its line, apart where two would touch.
 
     Of lines that leave through the bottom side by side, the leftmost is named on its left.
@@ -270,6 +288,7 @@ def _label_ends(axes: Axes, ends: Mapping[str, tuple[float, float]], styles: Map
             annotation_clip=False,
             parse_math=False,
         )
+        _letter(name, lettering)
         _shrink(name, axes.figure.bbox.width - name.get_window_extent().x0 - 24)
 
 
