@@ -532,7 +532,11 @@ def test_a_single_network_reads_source_separator_target_E6():
     assert_close({"logits": logits_of(model, batch)}, {"logits": in_one_run(model, batch)}, 1e-10)
     log_probs, _ = stepped(model, batch)
     expected = in_one_run(model, batch).log_softmax(-1)
-    assert_close({"p": log_probs.flatten(0, 1)[real_rows(batch.lengths, 5, batch.lengths.device)]}, {"p": expected}, 1e-10)
+    assert_close(
+        {"p": log_probs.flatten(0, 1)[real_rows(batch.lengths, 5, batch.lengths.device)]},
+        {"p": expected},
+        1e-10,
+    )
     gradients = gradients_of(model, logits_of(model, batch))
     assert_close(gradients, gradients_of(model, in_one_run(model, batch)), 1e-9)
     assert all((gradient != 0).any() for gradient in gradients.values())
