@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from comparison import assert_close, tensors_of
-from elman import RNN
+from elman import RNN, Cell
 from elman.errors import ArgumentError, ElmanError, ShapeError
 from elman.layers.bridge import POLICIES, Bridge
 
@@ -49,6 +49,24 @@ def test_copy_of_an_equal_network_is_the_state_itself():
     copied = Bridge(source, target, policy="copy")(state)
     for found, expected in zip(tensors_of(copied), tensors_of(state), strict=True):
         assert_close({"s": found}, {"s": expected}, 0.0)
+
+
+class Counted(Cell):
+    state = ("h", "count", "index")
+    gates = ("a",)
+
+    def R(self, x, h, s):
+        return self.State(h=torch.tanh(x.a + h.a), count=s.count + 1, index=s.index)
+
+
+def test_copy_where_a_state_is_called_as_something_of_tuples():
+    source, target = RNN("lstm", 3, 4), RNN(Counted, 3, 4)
+    state = source(torch.randn(2, 5, 3)).state
+    (copied,) = Bridge(source, target, policy="copy")(state)
+    for field in copied:
+        assert_close({"s": field}, {"s": state[0].h}, 0.0)
+    (copied,) = Bridge(target, target, policy="copy")(target(torch.randn(2, 5, 3)).state)
+    assert (copied.count == 5).all()
 
 
 def test_copy_by_its_rules():

@@ -94,6 +94,8 @@ INPUTS = {
     "real lengths": ({"lengths": torch.ones(2)}, "lengths is torch.float32; it must hold whole numbers"),
     "a mask": ({"lengths": [True, True]}, "lengths is torch.bool"),
     "text": ({"lengths": "ab"}, "lengths is 'ab'"),
+    "state second": ({"lengths": ((h, c),)}, "lengths is a state; give a state by its name"),
+    "torch's state second": ({"lengths": (h[None], c[None])}, "lengths is a state"),
     "state tensor": ({"state": h}, "one entry a layer; its form is a tuple of 1 × State(h, c)"),
     "too many layers": ({"state": ((h, c), (h, c))}, "state is not a tuple of 1"),
     "a field too few": ({"state": ((h,),)}, "state[0] is not a State(h, c) of LSTM"),
@@ -194,6 +196,19 @@ def test_initialisation(cell):
     uniform = RNN(cell, 6, 8, cell_options={"initialisation": "uniform"}).cells[0][0]
     assert uniform.W_x.abs().max() <= 8**-0.5
     assert uniform.W_h.unique().numel() > 10
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_short_numbers_by_default(dtype):
+    torch.set_default_dtype(dtype)
+    try:
+        rnn, x = RNN("lstm", 6, 8), torch.randn(2, 3, 6)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert rnn(x).outputs.dtype == dtype
+    for gate in "ifzo":
+        block = rnn.cells[0][0].block("W_h", gate).float()
+        assert torch.allclose(block @ block.T, torch.eye(8), atol=0.02)
 
 
 def test_the_forget_bias_can_be_set():

@@ -154,6 +154,14 @@ def test_it_keeps_the_precision_of_the_weights_under_autocast():
     assert_close({"y": walked.outputs}, {"y": expected.outputs}, 1e-6)
 
 
+def test_its_masks_are_exact_under_autocast():
+    rnn = RNN("gru", D, 5, input_dropout=0.3, recurrent_dropout=0.3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        walk = Walk(rnn, torch.zeros(B, D, dtype=torch.bfloat16), steps=T)
+    for mask in (walk.masks[0], walk.noises[0].mask):
+        assert torch.isin(mask, torch.tensor([0.0, 1 / 0.7])).all()
+
+
 def test_what_cannot_be_walked_is_refused():
     with pytest.raises(ArgumentError, match="a bidirectional RNN cannot walk"):
         Walk(RNN("gru", 3, 5, bidirectional=True), torch.zeros(2, 3), steps=4)

@@ -9,8 +9,8 @@ from torch.func import functional_call
 from torch.nn.utils import parametrizations, parametrize, prune
 from torch.utils.checkpoint import checkpoint
 
-from comparison import assert_close, disturb, map_state, on, tensors_of, values_of
-from elman import RNN
+from comparison import assert_close, disturb, map_state, on, python, tensors_of, values_of
+from elman import RNN, Cell
 from elman.errors import BackendError
 from elman.layers.bridge import Bridge
 
@@ -85,6 +85,25 @@ def test_transforms_of_torch_func(cell):
     assert_close({"dual": tangent}, {"dual": (expected * v).sum()}, 1e-10)
 
 
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
+@pytest.mark.parametrize("cell", CELLS)
+def test_transforms_of_a_step(cell, mode):
+    """The state comes out of it as one that transforms can take apart."""
+    rnn, x = network(cell, layers=2).eval(), sequence(B=3, T=2)
+
+    def sequence_of_one(x):
+        _, last, state = rnn(x[:, None])
+        return last, state
+
+    with mode():
+        for transform in (
+            lambda step: torch.func.vmap(step)(x),
+            lambda step: torch.func.jvp(step, (x[0],), (x[1],)),
+        ):
+            found, expected = (tensors_of(transform(step)) for step in (rnn.step, sequence_of_one))
+            assert_close(dict(enumerate(found)), dict(enumerate(expected)), 1e-10)
+
+
 def test_gradients_of_each_sample():
     rnn, x = network(), sequence(B=4)
     weights = {name: p.detach() for name, p in rnn.named_parameters()}
@@ -132,6 +151,41 @@ def test_autocast_keeps_the_precision_of_the_weights(dtype):
     with torch.autocast("cpu", dtype=dtype):
         short = rnn(x.to(dtype))
     assert short.outputs.dtype == torch.float32
+
+
+class ReadOut(Cell):
+    state = ("h",)
+    gates = ("a",)
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.head = nn.Linear(hidden_size, 2)
+
+    def R(self, x, h, s):
+        return self.State(h=torch.tanh(x.a + h.a))
+
+    def O(self, s):
+        return self.head(s.h)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "loop"])
+def test_autocast_changes_no_output(backend):
+    rnn, x = network(ReadOut, dtype=torch.float32, backend=backend), sequence(dtype=torch.float32)
+    expected = rnn(x).last
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs, last, _ = rnn(x)
+    assert_close({"outputs": outputs[:, -1], "last": last}, {"outputs": expected, "last": expected}, 1e-6)
+    assert outputs.dtype == last.dtype == torch.float32
+
+
+def test_gradients_to_be_differentiated_keep_their_precision_in_autocast():
+    rnn, x = network("lstm", dtype=torch.float32), sequence(dtype=torch.float32).requires_grad_()
+    found = []
+    for short in (True, False):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=short):
+            slopes = torch.autograd.grad(loss_of(rnn)(x), [x, *rnn.parameters()], create_graph=True)
+        found.append({str(i): g for i, g in enumerate(slopes)})
+    assert_close(found[0], found[1], 1e-6)
 
 
 def test_autocast_through_a_bridge():
@@ -278,6 +332,22 @@ def test_weights_kept_by_hooks(kind):
         assert_close(values_of(rnn, x), values_of(fresh, x), 1e-10)
 
 
+@pytest.mark.parametrize("kind", ["prune", "spectral_norm"])
+def test_weights_kept_by_hooks_are_dropped_as_they_are_now(kind):
+    """Weight drop is drawn before the cell is called, and with it the hook that computes the weight."""
+    rnn, x = network("lstm", weight_drop=1e-9), sequence()
+    cell = rnn.cells[0][0]
+    prune.identity(cell, "W_h") if kind == "prune" else nn.utils.spectral_norm(cell, "W_h")
+    for _ in range(2):
+        rnn(x).last.sum().backward()
+        with torch.no_grad():
+            cell.W_h_orig.mul_(-1)
+    dropped = rnn(x).last
+    rnn.regularisers = network().regularisers
+    cell.eval()  # spectral norm as it was
+    assert_close({"y": dropped}, {"y": rnn(x).last}, 1e-6)
+
+
 @pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
 def test_hooks_of_the_way_back(register):
     rnn, x, seen = network("lstm"), sequence().requires_grad_(), []
@@ -289,6 +359,28 @@ def test_hooks_of_the_way_back(register):
         {"d x": expected, "d outputs": torch.ones(2, 3, 4).double()},
         0.0,
     )
+
+
+def test_torch_sees_every_operation_that_it_notes_down():
+    """In a fresh interpreter: a kernel that took the sizes of a trace for addresses would end it."""
+    code = """
+import torch, warnings
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import FlopCounterMode
+from elman import RNN
+
+warnings.simplefilter("ignore")  # torch.jit is deprecated
+rnn, x = RNN("lstm", 5, 7, bidirectional=True).eval(), torch.randn(3, 6, 5)
+for gradients in (True, False):
+    with torch.set_grad_enabled(gradients):
+        for noted in (torch.jit.trace(rnn, x, strict=False), make_fx(lambda x: tuple(rnn(x)[:2]))(x)):
+            torch.testing.assert_close(noted(2 * x)[0], rnn(2 * x)[0])
+with FlopCounterMode(display=False) as counter:
+    rnn(x)
+print(counter.get_total_flops() // (2 * 3 * 6 * 2 * (5 + 7) * 4 * 7))
+"""
+    assert python(code).strip() == "1"
+
 
 
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own

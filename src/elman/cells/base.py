@@ -160,7 +160,9 @@ class Cell(nn.Module, metaclass=_Finished):
         for gate in self._inputs:
             nn.init.xavier_uniform_(self.block("W_x", gate))
         for gate in self._products:
-            nn.init.orthogonal_(self.block("W_h", gate))
+            block = self.block("W_h", gate)
+            wide = block.to(torch.promote_types(block.dtype, torch.float32))  # itself, unless it is short
+            block.copy_(nn.init.orthogonal_(wide))
         for vector in (self.b, *self.vector_values()):
             if vector is not None:
                 nn.init.zeros_(vector)

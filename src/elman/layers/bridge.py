@@ -127,7 +127,8 @@ def _has_shapes(state: Any, shapes: tuple[tuple[int, ...], ...]) -> bool:
 
 
 def _copy(given: Any, name: str, width: int) -> Tensor:
-    parts: list[Tensor] = [getattr(direction, name, direction[0]) for direction in given]
+    names = given[0]._fields  # not getattr: a tuple has a count and an index of its own
+    parts: list[Tensor] = [direction[names.index(name) if name in names else 0] for direction in given]
     H = parts[0].shape[-1]
     value = torch.cat(parts, -1) if H * len(parts) == width else torch.stack(parts).sum(0)
     have = value.shape[-1]

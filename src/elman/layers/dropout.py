@@ -65,10 +65,14 @@ class Regularisers:
         for name, rate in zoneout.items():
             shape = cell.state_shapes[cell.state.index(name)]
             zoneout[name] = torch.rand(B, T, *shape, device=like.device) < rate
-        weight = None
+        weight = factors = None
         if self.weight_drop and cell.W_h is not None:
-            weight = F.dropout(cell.W_h, self.weight_drop)
-        return Noise(weight, keep_mask(like, B, cell.hidden_size, self.recurrent_dropout), zoneout)
+            if cell.has_hooks:  # one of them may compute W_h when the cell is called
+                factors = F.dropout(torch.ones_like(cell.W_h), self.weight_drop)
+            else:
+                weight = F.dropout(cell.W_h, self.weight_drop)
+        mask = keep_mask(like, B, cell.hidden_size, self.recurrent_dropout)
+        return Noise(weight, mask, zoneout, factors)
 
 
 def keep_mask(like: Tensor, B: int, features: int, rate: float) -> Tensor | None:

@@ -129,6 +129,7 @@ class RNN(nn.Module):
         B, T, _ = check_tensor("x", x, ("B", "T", self.input_size)).shape
         x = self._check_type(x)
         if lengths is not None:
+            _refuse_state(lengths)
             lengths = check_lengths(lengths, B, T, x.device)
         if state is None and self.initial_state == "zero":  # made by the engine, if at all
             starts: list[Any] = [(None,) * self.directions] * self.layers
@@ -180,7 +181,10 @@ class RNN(nn.Module):
                 if not (self.training or torch.is_grad_enabled()):
                     ways.append(streams(cell, x, starts[depth], noise=noise, backend=self.backend))
                 _, x, starts[depth] = cell(x[:, None], starts[depth], noise=noise, backend=self.backend)
-        return x, Stream(starts, self, given, ways)
+        short = [way for way in ways if way is not None]
+        if len(short) < self.layers:  # nothing to remember: a plain tuple, which transforms know
+            return x, tuple(starts)
+        return x, Stream(starts, self, given, short)
 
     def start(self, batch_size: int) -> Any:
         """The state before the first step: zero or learned, for a batch of this size."""
@@ -294,6 +298,15 @@ def _widths(hidden_size: int | Sequence[int], layers: int | None) -> tuple[int, 
     if not widths or (layers is not None and layers != len(widths)):
         raise ArgumentError(f"hidden_size has {len(widths)} widths and layers is {layers}; they must agree")
     return widths
+
+
+def _refuse_state(lengths: Any) -> None:
+    """A state comes second in torch's networks, and third here."""
+    first = lengths
+    while isinstance(first, (tuple, list)) and first:
+        first = first[0]
+    if first is not lengths and isinstance(first, Tensor) and first.dim() > 1:
+        raise ShapeError("lengths is a state; give a state by its name, as in rnn(x, state=state)")
 
 
 def _converted(field: Any, like: Tensor) -> Any:

@@ -14,7 +14,7 @@ from elman.tensors.tracing import observed
 
 
 class Stream(tuple[Any, ...]):
-    """The state after a step, one entry a layer, as ``RNN.step`` returns it.
+    """The state after a step, one entry a layer, as ``RNN.step`` returns it where there is a short way.
 
     It is a tuple like any other state. Besides, it knows that its tensors fit the network that made
     it, so that a following step without gradients need not check and choose again.
@@ -22,7 +22,7 @@ class Stream(tuple[Any, ...]):
 
     _plan: Plan
 
-    def __new__(cls, states: Iterable[Any], owner: Any, x: Tensor, ways: Sequence[Way | None]) -> Stream:
+    def __new__(cls, states: Iterable[Any], owner: Any, x: Tensor, ways: Sequence[Way]) -> Stream:
         stream = super().__new__(cls, states)
         stream._plan = Plan(owner, x, ways)
         return stream
@@ -51,9 +51,8 @@ class Stream(tuple[Any, ...]):
 class Plan:
     """For which network, in which mode, and for which input the short way was worked out."""
 
-    def __init__(self, owner: Any, x: Tensor, ways: Sequence[Way | None]) -> None:
-        self.ways: list[Way] = [way for way in ways if way is not None]
-        self._whole = bool(ways) and None not in ways
+    def __init__(self, owner: Any, x: Tensor, ways: Sequence[Way]) -> None:
+        self.ways = ways
         self._owner = weakref.ref(owner)
         self._mode = owner.training, owner.backend
         self._regularisers = owner.regularisers
@@ -61,7 +60,7 @@ class Plan:
 
     def serves(self, owner: Any, x: Any) -> bool:
         made_by: Any = self._owner()
-        if not self._whole or type(x) is not Tensor or made_by is not owner:
+        if type(x) is not Tensor or made_by is not owner:
             return False
         if x.dtype is not self._dtype or not x.is_cpu or x.shape != self._shape:
             return False

@@ -35,6 +35,7 @@ class Walk:
         if rnn.bidirectional:
             raise ArgumentError("a bidirectional RNN cannot walk: its second direction starts at the end")
         self.rnn, self.t, self.steps = rnn, 0, steps
+        like = rnn._check_type(like)
         B, training = len(like), rnn.training
         rate = rnn.regularisers.input_dropout if training else 0.0
         self.cells = [rnn.cells[depth][0] for depth in range(rnn.layers)]  # type: ignore[index]

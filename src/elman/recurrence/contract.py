@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
@@ -93,11 +93,20 @@ class Noise:
     mask: (B, H), multiplies the state before the recurrent product (variational dropout).
     zoneout: by state, either (B, T, H) truth values (True keeps the old state) or the rate itself,
         which stands for the expectation.
+    factors: weight drop as factors of the recurrent weights, in place of ``weight``, where a hook of the
+        cell may compute these only when the cell is called.
     """
 
     weight: Tensor | None = None
     mask: Tensor | None = None
     zoneout: Mapping[str, Tensor | float] = field(default_factory=dict)
+    factors: Tensor | None = None
+
+    def applied(self, weight: Tensor | None) -> Noise:
+        """The same noise for a cell that has these recurrent weights now."""
+        if self.factors is None or weight is None:
+            return self
+        return replace(self, weight=weight * self.factors, factors=None)
 
 
 SILENCE = Noise()

@@ -82,12 +82,14 @@ def unroll_layer(
             for cell, state in zip(cells, states, strict=True)
         ]
     tensors = (x, *(field for state in states if state is not None for field in state), *present)
+    noises = [noise.applied(own[2]) for noise, own in zip(noises, weights, strict=True)]
     chosen = choose(cells[0], backend, noises[0], *tensors)
     if chosen == "triton":
         with torch.cuda.device(x.device) if x.is_cuda else nullcontext():
             parts, finals = triton.walk(cells, weights, x, states, lengths, reverse=reverse, noises=noises)
+        lasts = [cell.O(final) for cell, final in zip(cells, finals, strict=True)]
     else:
-        parts, finals, exact = [], [], x.to(like.dtype)
+        parts, finals, lasts, exact = [], [], [], x.to(like.dtype)
         states = [
             cell.initial_state(B, exact) if state is None else state
             for cell, state in zip(cells, states, strict=True)
@@ -101,7 +103,7 @@ def unroll_layer(
                     outputs, final = loop.walk(cell, exact, state, lengths, **how)
                 parts.append(outputs)
                 finals.append(final)
-    lasts = [cell.O(final) for cell, final in zip(cells, finals, strict=True)]
+                lasts.append(cell.O(final))
     return Unrolled(_side_by_side(parts), _side_by_side(lasts), tuple(finals))
 
 

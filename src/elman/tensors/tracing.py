@@ -63,6 +63,8 @@ def observed(*tensors: Tensor | None) -> str | None:
         return "a batch of gradients is taken at once"
     if torch.compiler.is_compiling():
         return "torch is exporting or compiling"
+    if torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack():
+        return "torch is noting down every operation"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "a torch.func transform is at work"
     if forward_ad._current_level >= 0:

@@ -116,11 +116,11 @@ class _Scan(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[4:]
         leaves = Leaves.of(ctx.kernel, tensors[: ctx.count])
-        if torch.is_grad_enabled() or observed(*gradients) is not None:
-            walk = partial(_walk_again, ctx.cell, ctx.kernel, ctx.shape, ctx.whole)
-            found = differentiate(walk, leaves.flat(), gradients, wanted, again=torch.is_grad_enabled())
-        else:
-            with own_precision(leaves.x):
+        with own_precision(leaves.x):
+            if torch.is_grad_enabled() or observed(*gradients) is not None:
+                walk = partial(_walk_again, ctx.cell, ctx.kernel, ctx.shape, ctx.whole)
+                found = differentiate(walk, leaves.flat(), gradients, wanted, again=torch.is_grad_enabled())
+            else:
                 found = _backward(ctx.kernel, leaves, ctx.shape, tensors[ctx.count :], gradients, wanted)
         return None, None, None, None, *found
 
