@@ -1,7 +1,10 @@
 """The confusion matrix and what is computed from it."""
 
 import json
+import random
+import tracemalloc
 
+import numpy as np
 import pytest
 
 from elman.errors import ArgumentError, UnknownNameError
@@ -70,6 +73,52 @@ def test_machines_get_plain_json():
     assert (found["accuracy"], found["macro_f1"]) == (2 / 3, 0.4)
 
 
+def test_many_labels_need_no_matrix():
+    """Fifty thousand labels, as where columns were swapped: what is counted is what takes memory."""
+    labels = [f"label {number}" for number in range(50_000)]
+    confusion = counted(
+        labels, [(labels[7], labels[9], 2), (labels[3], labels[3], 1), (labels[2], labels[1], 2)]
+    )
+    tracemalloc.start()
+    found, shown = confusion.as_json(), confusion.table()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**20
+    assert shown.count("\nlabel ") == 10  # five labels occur, in the report and in the grid
+    assert "matrix" not in found
+    assert found["counts"] == [
+        ["label 2", "label 1", 2],
+        ["label 3", "label 3", 1],
+        ["label 7", "label 9", 2],
+    ]
+    assert (found["accuracy"], found["macro_f1"]) == (0.2, 0.2)
+    assert confusion.worst() == [("label 2", "label 1", 2), ("label 7", "label 9", 2)]
+
+
+def test_one_long_label_does_not_make_every_line_long():
+    labels = ["x" * 5000, *map(str, range(30))]
+    report = counted(labels, [(label, label, 1) for label in labels]).table()
+    assert sorted(map(len, report.split("\n")))[-2:] == [105, 5045]
+    assert "\n" + "x" * 5000 + "      100.00 " in report
+
+
+def test_what_is_counted_is_the_matrix():
+    draw = random.Random(1)
+    labels = [f"{number}" for number in range(6)]
+    confusion, matrix = Confusion(labels), np.zeros((6, 6), int)
+    for _ in range(300):
+        i, j = draw.randrange(5), draw.randrange(4)  # one label never occurs
+        confusion.add(labels[i], labels[j])
+        matrix[i, j] += 1
+    assert (confusion.matrix == matrix).all()
+    assert (confusion.total, confusion.accuracy) == (300, matrix.trace() / 300)
+    assert confusion.by_class() == {
+        labels[i]: Agreement(matrix[i, i], matrix[:, i].sum(), matrix[i].sum()) for i in range(5)
+    }
+    wrong = sorted((-matrix[i, j], i, j) for i in range(6) for j in range(6) if i != j and matrix[i, j])
+    assert confusion.worst(99) == [(labels[i], labels[j], -often) for often, i, j in wrong]
+
+
 NAMES = """
     Arabic Chinese Czech Dutch English French German Greek Irish
     Italian Japanese Korean Polish Portuguese Russian Scottish Spanish Vietnamese
@@ -101,7 +150,7 @@ def test_many_labels_give_the_worst_mistakes_instead():
 
 def test_large_counts_keep_their_columns():
     confusion = counted(["long label", "b"], [("b", "b", 1)])
-    confusion.matrix[0, 0] = 12_345_678
+    confusion.counts[0, 0] = 12_345_678
     *_, grid = confusion.table().split("\n\n")
     assert grid == (
         "gold ↓      long lab        b\n"  #

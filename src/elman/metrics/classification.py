@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elman.errors import ArgumentError, UnknownNameError, nearest
 
 WIDEST_MATRIX = 24  # labels; with more, a matrix no longer fits a screen
+WIDEST_LABEL = 60  # characters; a longer one stands out, but does not make every line as long
+LARGEST_MATRIX = 1000  # labels; with more, a matrix is nearly all zeros, and too large to be written out
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Confusion:
         if len(self._index) < len(self.labels):
             twice = next(label for place, label in enumerate(self.labels) if self._index[label] != place)
             raise ArgumentError(f"labels has {twice!r} twice; a label stands there once")
-        self.matrix = np.zeros((len(self.labels), len(self.labels)), dtype=np.int64)  # [gold, predicted]
+        self.counts: Counter[tuple[int, int]] = Counter()  # by the places of (gold, predicted)
 
     def add(self, gold: str | Sequence[str], predicted: str | Sequence[str]) -> None:
         """Count one pair of labels, or two equally long sequences of them."""
@@ -79,17 +83,25 @@ class Confusion:
         if len(gold) != len(predicted):
             raise ArgumentError(f"{len(gold)} gold labels and {len(predicted)} predicted; they come in pairs")
         pairs = [(self._place(one), self._place(other)) for one, other in zip(gold, predicted, strict=True)]
-        for pair in pairs:
-            self.matrix[pair] += 1
+        self.counts.update(pairs)
+
+    @property
+    def matrix(self) -> NDArray[np.int64]:
+        """[gold, predicted]: all counts, most of them zero where labels are many."""
+        matrix = np.zeros((len(self.labels), len(self.labels)), dtype=np.int64)
+        for pair, count in self.counts.items():
+            matrix[pair] = count
+        return matrix
 
     @property
     def total(self) -> int:
-        return int(self.matrix.sum())
+        return self.counts.total()
 
     @property
     def accuracy(self) -> float:
         """The share of pairs that agree; 0 of nothing."""
-        return int(self.matrix.trace()) / self.total if self.total else 0.0
+        right = sum(count for (gold, predicted), count in self.counts.items() if gold == predicted)
+        return right / self.total if self.total else 0.0
 
     @property
     def macro_f1(self) -> float:
@@ -103,20 +115,21 @@ class Confusion:
 
     def by_class(self) -> dict[str, Agreement]:
         """The labels that occur, as gold or as predicted, in their order."""
-        correct, gold, predicted = self.matrix.diagonal(), self.matrix.sum(1), self.matrix.sum(0)
+        gold: Counter[int] = Counter()
+        predicted: Counter[int] = Counter()
+        for (row, column), count in self.counts.items():
+            gold[row] += count
+            predicted[column] += count
         return {
-            self.labels[i]: Agreement(int(correct[i]), int(predicted[i]), int(gold[i]))
-            for i in self._occurring()
+            self.labels[i]: Agreement(self.counts[i, i], predicted[i], gold[i]) for i in self._occurring()
         }
 
     def worst(self, count: int = 10) -> list[tuple[str, str, int]]:
         """The most frequent mistakes: gold label, predicted label, how often."""
-        found = [
-            (self.labels[row], self.labels[column], int(self.matrix[row, column]))
-            for row, column in np.argwhere(self.matrix)
-            if row != column
+        mistakes = [(-often, row, column) for (row, column), often in self.counts.items() if row != column]
+        return [
+            (self.labels[row], self.labels[column], -often) for often, row, column in sorted(mistakes)[:count]
         ]
-        return sorted(found, key=lambda mistake: -mistake[2])[:count]
 
     def table(self) -> str:
         """For people: a report by class in percent, and the matrix, or the worst mistakes of many labels."""
@@ -130,13 +143,25 @@ class Confusion:
         return f"{report}\n\n{self._grid() if len(classes) <= WIDEST_MATRIX else self._mistakes()}"
 
     def as_json(self) -> dict[str, Any]:
-        """For machines: fractions, and the whole matrix, a row for every gold label."""
+        """For machines: fractions, and the whole matrix, a row for every gold label.
+
+        Of more than 1,000 labels, ``counts`` has what is not zero instead: gold, predicted, how often.
+        """
+        found: dict[str, Any] = (
+            {"matrix": self.matrix.tolist()}
+            if len(self.labels) <= LARGEST_MATRIX
+            else {
+                "counts": [
+                    [self.labels[i], self.labels[j], often] for (i, j), often in sorted(self.counts.items())
+                ]
+            }
+        )
         return {
             "accuracy": self.accuracy,
             "macro_f1": self.macro_f1,
             "classes": {label: one.as_json() for label, one in self.by_class().items()},
             "labels": list(self.labels),
-            "matrix": self.matrix.tolist(),
+            **found,
         }
 
     def _place(self, label: str) -> int:
@@ -145,16 +170,16 @@ class Confusion:
         return self._index[label]
 
     def _occurring(self) -> list[int]:
-        return [int(i) for i in np.flatnonzero(self.matrix.sum(0) + self.matrix.sum(1))]
+        return sorted({place for pair in self.counts for place in pair})
 
     def _grid(self) -> str:
         places = self._occurring()
         labels = [self.labels[place] for place in places]
-        cell = max(4, len(str(self.matrix.max())))
+        cell = max(4, len(str(max(self.counts.values()))))
         margin = max(len("gold ↓"), *map(len, labels)) + 2
         lines = ["gold ↓".ljust(margin) + " ".join(head.rjust(cell) for head in abbreviated(labels, cell))]
         for label, place in zip(labels, places, strict=True):
-            counts = [str(count) if count else "·" for count in self.matrix[place, places]]
+            counts = [str(self.counts[place, other] or "·") for other in places]
             lines.append(label.ljust(margin) + " ".join(count.rjust(cell) for count in counts))
         return "\n".join(lines)
 
@@ -169,12 +194,12 @@ def agreement_table(
 ) -> str:
     """Precision, recall and F1 of every row in percent, then the totals with their support."""
     names = [row[0] for row in rows] + [total[0] for total in totals]
-    margin = max(map(len, names), default=0) + 2
+    margin = min(max(map(len, names), default=0), WIDEST_LABEL) + 2
     heads = ("precision", "recall", "f1", "support")
     lines = [" " * margin + " ".join(head.rjust(10) for head in heads)]
     for name, one in rows:
         shares = " ".join(f"{100 * share:10.2f}" for share in (one.precision, one.recall, one.f1))
-        lines.append(f"{name.ljust(margin)}{shares} {one.gold:10d}")
+        lines.append(f"{name.ljust(margin - 2)}  {shares} {one.gold:10d}")
     lines += [""] if totals else []
     for name, share, support in totals:
         lines.append(f"{name.ljust(margin)}{'':22}{100 * share:10.2f} {support:10d}")
