@@ -248,6 +248,8 @@ P = [0.0, 0.4, 0.3, 0.2, 0.1]
         ({"temperature": 0.5}, [0, 16 / 30, 9 / 30, 4 / 30, 1 / 30]),
         ({"temperature": 1e-6}, [0, 1, 0, 0, 0]),
         ({"temperature": 1e6}, [0, 0.25, 0.25, 0.25, 0.25]),
+        ({"temperature": 1e-310}, [0, 1, 0, 0, 0]),  # neither is a number of float32
+        ({"temperature": 1e300}, [0, 0.25, 0.25, 0.25, 0.25]),
         ({"top_k": 2}, [0, 4 / 7, 3 / 7, 0, 0]),
         ({"top_k": 1}, [0, 1, 0, 0, 0]),
         ({"top_k": 99}, P),
@@ -378,8 +380,13 @@ def test_a_strategy_that_loses_an_example_is_named():
 
     with pytest.raises(ArgumentError, match="Lawless chose a token that may not come of example 1"):
         run(Lawless(), 2, banned=[3])
-    with pytest.raises(NotImplementedError, match=r"Strategy has to define choose\(\)"):
-        run(Strategy())
+
+    class Lacking(Strategy):
+        pass
+
+    for kind in (Strategy, Lacking):
+        with pytest.raises(ArgumentError, match=rf"{kind.__name__} has to define choose\(self, log_probs, "):
+            kind()
 
 
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(beam=2), Sample(seed=1), Diverse(seed=1)])

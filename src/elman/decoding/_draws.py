@@ -31,8 +31,9 @@ def check_temperature(temperature: float) -> float:
 
 def tempered(log_probs: Tensor, temperature: float) -> Tensor:
     """(N, V) weights p^(1/temperature), the greatest of each row 1."""
-    weights = log_probs / temperature
-    return weights.sub_(weights.amax(1, keepdim=True)).exp_()
+    numbers = torch.finfo(log_probs.dtype)  # beyond them, the temperature itself would be 0 or infinite
+    divisor = min(max(temperature, numbers.tiny), numbers.max)
+    return log_probs.sub(log_probs.amax(1, keepdim=True)).div_(divisor).exp_()
 
 
 def uniform(shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Tensor:

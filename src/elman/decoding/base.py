@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Self
 
 import torch
 from torch import Tensor
@@ -128,6 +128,11 @@ class Strategy:
     is dropped); an example has to end with at least one finished sequence.
     """
 
+    def __new__(cls, *_: Any, **options: Any) -> Self:
+        if cls.choose is Strategy.choose:
+            raise ArgumentError(f"{cls.__name__} has to define choose(self, log_probs, live, generator)")
+        return super().__new__(cls)
+
     def check(self, n_best: int) -> None:
         """Raise if the strategy cannot find so many sequences of an example."""
 
@@ -142,7 +147,7 @@ class Strategy:
             live: the sequences.
             generator: the source of all randomness, where the caller gave one.
         """
-        raise NotImplementedError(f"{type(self).__name__} has to define choose()")
+        raise NotImplementedError
 
     def score(self, live: Live) -> Tensor:
         """(N,) how good sequences are that just finished; hypotheses are ordered by it."""
