@@ -219,8 +219,13 @@ def test_numbers_are_finite(value):
         ("training.patience=true", r"training\.patience is true: input should be int"),
         ("training.clip=false", r"training\.clip is false: input should be float"),
         ("model.hidden=true", r"model\.hidden is true: input should be int"),
-        ("model.hidden=[]", r"model\.hidden is \[\]"),
-        ("training.betas=[0.9]", r"training\.betas is .*: field required"),
+        ("model.hidden=[]", r"model\.hidden is \[\]: list should have at least 1 item"),
+        ("training.betas=[0.9]", r"training\.betas\[1\] is missing"),
+        ("model.hidden=[8, true]", r"model\.hidden is \[8, true\]: input should be int \| list\[int\]"),
+        ("model.hidden=[8, 0]", r"model\.hidden\[1\] is 0: input should be greater than or equal to 1"),
+        ("model.hidden=[8, 1.5]", r"model\.hidden\[1\] is 1\.5: .* a fractional part"),
+        ("data.columns={text = 1.5}", r"data\.columns\.text is 1\.5: "),
+        ("data.columns={text = true}", r'data\.columns is \{"text" = true\}: input should be dict'),
     ],
 )
 def test_a_truth_value_is_no_number_and_a_list_is_whole(pair, said, tmp_path):

@@ -31,6 +31,7 @@ def test_evaluation_reads_a_file_as_training_did(saved, tmp_path):
     one, run = saved
     figures, repairs = elman.load(str(run)).evaluate(str(one.path))
     assert figures == one.task.evaluate(one.model, one.examples)
+    assert elman.load(run).evaluate(one.path)[0] == figures
     assert not repairs
     empty = tmp_path / "empty.txt"
     empty.write_text("")
@@ -45,10 +46,30 @@ def test_blank_lines_are_nothing_to_evaluate(tmp_path):
         elman.load(run).evaluate(str(tmp_path / "blank.txt"))
 
 
-def test_one_string_is_no_list_of_texts(saved):
-    _, run = saved
-    with pytest.raises(ArgumentError, match="texts is one string; give a list of them"):
-        elman.load(run).predict("the cat")
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ("the cat", " is one string; give a list of them"),
+        (b"the cat", " is one string; give a list of them"),
+        (None, " is None; give a list of strings"),
+        (["a", None], r"\[1\] is None; it must be a string"),
+        ([b"a"], r"\[0\] is b'a'; it must be a string"),
+        (["\udcff"], r"\[0\] is '\\udcff', which is no text; decode its bytes as UTF-8"),
+    ],
+)
+def test_what_is_no_list_of_texts(texts, said, saved):
+    one, run = saved
+    predictor = elman.load(run)
+    with pytest.raises(ArgumentError, match=f"texts{said}"):
+        predictor.predict(texts)
+    if one.task.name == "lm":
+        with pytest.raises(ArgumentError, match=f"texts{said}"):
+            predictor.score(texts)
+    if one.task.name not in ("tag", "classify"):
+        with pytest.raises(ArgumentError, match=f"prompts{said}"):
+            predictor.generate(texts)
+        with pytest.raises(ArgumentError, match=f"texts{said}"):
+            predictor.predict(texts, trace=0)
 
 
 def test_what_a_task_cannot_do(saved):
@@ -169,6 +190,9 @@ def test_what_makes_no_ensemble(saved, tmp_path):
     other.mkdir()
     name = "lm" if one.task.name != "lm" else "seq2seq"
     stranger = save(ready(name, other), other / "run")
+    for single in (run, str(run)):
+        with pytest.raises(ArgumentError, match=r"ensemble is one run; give a list of them: \['"):
+            elman.load(run, ensemble=single)
     if one.task.name in ("tag", "classify"):
         with pytest.raises(ArgumentError, match="which writes no sequences"):
             elman.load(run, ensemble=[run])

@@ -5,7 +5,7 @@ import torch
 
 from elman import RNN, Cell, register
 from elman.errors import ArgumentError, UnknownNameError
-from elman.registry import CELLS, Registry
+from elman.registry import CELLS, Registry, users_place
 from user_cells import Decay, UserLSTM
 
 
@@ -87,6 +87,11 @@ def test_a_cell_is_found_in_a_users_file(tmp_path):
         ("none.py:Leaky", "cannot be loaded"),
         ("no_such_module:Leaky", "cannot be loaded"),
         ("broken.py:Leaky", "cannot be loaded"),
+        (":Leaky", "cannot be loaded: '' is neither a Python file"),
+        ("..:Leaky", "cannot be loaded: '..' is neither a Python file"),
+        ("mine.py", "'mine.py' is a file; name the class in it, too, as in mine.py:Mine"),
+        ("collections:Counter", "'collections:Counter' is no cell; derive it from Cell"),
+        ("collections:Countr", "collections has no cell named 'Countr'; Known: none"),
     ],
 )
 def test_what_cannot_be_found_in_a_file_says_so(tmp_path, monkeypatch, name, said):
@@ -95,3 +100,54 @@ def test_what_cannot_be_found_in_a_file_says_so(tmp_path, monkeypatch, name, sai
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnknownNameError, match=said):
         CELLS.find(name)
+
+
+class Gained(Decay):
+    def __init__(self, input_size, hidden_size, *, gain, offset=0.0):
+        super().__init__(input_size, hidden_size)
+        self.gain, self.offset = gain, offset
+
+
+class Handing(Decay):
+    def __init__(self, *sizes, gain=1.0, **options):
+        super().__init__(*sizes, **options)
+        self.gain = gain
+
+
+class Sizeless(Decay):
+    def __init__(self):
+        super().__init__(3, 5)
+
+
+@pytest.mark.parametrize(
+    ("part", "options", "said"),
+    [
+        (Gained, {}, r"E101: Gained needs the option 'gain'; set it in cell_options"),
+        (Gained, {"gian": 1}, r"cell_options has 'gian', unknown to Gained; did you mean 'gain'\?"),
+        (Gained, {"gain": 1, "hidden_size": 3}, r"has 'hidden_size', unknown to Gained"),
+        (
+            Sizeless,
+            {},
+            r"Sizeless is __init__\(self\), but it gets 2 sizes first; begin it as Cell\.__init__\(",
+        ),
+    ],
+)
+def test_options_of_a_constructor_that_are_wrong_or_missing(part, options, said):
+    with pytest.raises(ArgumentError, match=said):
+        RNN(part, 3, 5, cell_options=options)
+
+
+def test_a_constructor_that_hands_its_options_on():
+    [[cell]] = RNN(Handing, 3, 5, cell_options={"gain": 2.0, "bias": False}).cells
+    assert (cell.gain, cell.bias) == (2.0, False)
+
+
+def test_an_error_of_a_users_file_has_its_place(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(CELL_FILE.replace("0.1 * tanh", "0.1 * tahn"), encoding="utf-8")
+    with pytest.raises(NameError) as caught:
+        RNN(f"{path}:Leaky", 2, 3)
+    assert users_place(caught.value) == f"{path}:8: Leaky.R"
+    with pytest.raises(ZeroDivisionError) as caught:
+        1 / 0  # noqa: B018
+    assert users_place(caught.value) is None

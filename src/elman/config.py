@@ -297,12 +297,15 @@ def validate(kind: type[C], tables: Mapping[str, Any], path: str | Path | None =
     try:
         valid = kind.model_validate(dict(tables))
     except ValidationError as error:
-        for problem in error.errors(include_url=False):  # a union reports each of its branches: one is enough
-            key, line = _mistake(kind, problem, path)
-            found.setdefault(key, line)
+        branches: dict[str, list[tuple[tuple[int, bool], str]]] = {}
+        for problem in error.errors(include_url=False):
+            key, line = _mistake(kind, tables, problem, path)
+            branches.setdefault(key, []).append((_depth(problem), line))
+        for key, lines in branches.items():  # of a union, the branch that fitted best is enough
+            found.setdefault(key, min(lines, key=lambda one: one[0])[1])
     if found:
-        lines = list(found.values())
-        raise ConfigError("\n  ".join(lines if len(lines) == 1 else [f"{len(lines)} mistakes", *lines]))
+        said = list(found.values())
+        raise ConfigError("\n  ".join(said if len(said) == 1 else [f"{len(said)} mistakes", *said]))
     return valid
 
 
@@ -377,13 +380,25 @@ def _misplaced_truths(
         default = None if field is None else field.get_default()
         if isinstance(default, Section) and isinstance(value, Mapping):
             yield from _misplaced_truths(type(default), value, path, (*within, name))
-        elif field is not None and isinstance(value, bool) and "bool" not in _type_name(field.annotation):
-            key = ".".join((*within, name))
-            place = "" if path is None else f"{path}{_line_of(path, [*within, name])}: "
-            yield key, f"{place}{key} is {_toml(value)}: input should be {_type_name(field.annotation)}"
+        elif field is not None and not {"bool", "Any"} & set(
+            re.findall(r"\w+", _type_name(field.annotation))
+        ):
+            parts = value.values() if isinstance(value, Mapping) else value
+            inner = parts if isinstance(value, (Mapping, list, tuple)) else [value]
+            if any(isinstance(part, bool) for part in inner):
+                key = ".".join((*within, name))
+                place = "" if path is None else f"{path}{_line_of(path, [*within, name])}: "
+                yield key, f"{place}{key} is {_toml(value)}: input should be {_type_name(field.annotation)}"
 
 
-def _mistake(kind: type[Section], problem: Any, path: str | Path | None) -> tuple[str, str]:
+def _depth(problem: Any) -> tuple[int, bool]:
+    """How far a value was read before the problem, the furthest first; a wrong type is found at once."""
+    return -len(problem["loc"]), problem["type"].endswith("_type")
+
+
+def _mistake(
+    kind: type[Section], tables: Mapping[str, Any], problem: Any, path: str | Path | None
+) -> tuple[str, str]:
     names = [str(part) for part in problem["loc"]]
     section: Any = kind
     keys: list[str] = []
@@ -401,11 +416,27 @@ def _mistake(kind: type[Section], problem: Any, path: str | Path | None) -> tupl
     place = "" if path is None else f"{path}{_line_of(path, keys)}: "
     if problem["type"] == "extra_forbidden":
         return key, f"{place}{key} is unknown; {nearest(keys[-1], section.model_fields)}"
-    if problem["type"] == "missing" and len(keys) == len(names):
-        return key, f"{place}{key} is missing"
+    inside = _inside(tables, problem["loc"], len(keys))
+    if problem["type"] == "missing":
+        return key, f"{place}{key}{inside} is missing"
     if problem["type"] == "value_error":  # settings that do not go together: the message names them
         return f"{key} {problem['msg']}", f"{place}{key}{': ' if key else ''}{problem['ctx']['error']}"
-    return key, f"{place}{key} is {problem['input']!r}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+    shown = f"{key}{inside} is {problem['input']!r}"
+    return key, f"{place}{shown}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+
+
+def _inside(tables: Any, place: tuple[int | str, ...], depth: int) -> str:
+    """Where in the value of a setting a problem is: ``[1]`` of a list, ``.text`` of a table, or nothing."""
+    shown = ""
+    for number, part in enumerate(place):
+        if isinstance(tables, Mapping) and part in tables:
+            tables, step = tables[part], f".{part}"
+        elif isinstance(tables, (list, tuple)) and isinstance(part, int):
+            tables, step = tables[part] if part < len(tables) else None, f"[{part}]"
+        else:
+            continue  # the branch of a union
+        shown += step if number >= depth else ""
+    return shown
 
 
 def _line_of(path: str | Path, keys: list[str]) -> str:

@@ -35,14 +35,13 @@ class Predictor:
         ``trace`` is for models that write: the dictionaries tell every step of it, with so many of the
         most probable tokens, and where attention looked.
         """
-        if isinstance(texts, str):
-            raise ArgumentError("texts is one string; give a list of them")
+        texts = checked(texts, "texts")
         if trace is None:
-            found = self.task.predict(self.model, list(texts))
+            found = self.task.predict(self.model, texts)
             return found if details else [one["prediction"] for one in found]
         if not hasattr(self.task, "generate"):
             raise ArgumentError(f"{self.run} is a {self.task.name} model, which writes nothing; no trace")
-        traced = self.generate(list(texts), trace=trace)
+        traced = self.generate(texts, trace=trace)
         return [{"prediction": one["text"], "line": one["text"], **one} for one in traced]
 
     def check_attention(self) -> None:
@@ -69,26 +68,28 @@ class Predictor:
             title=answer["source"],
         )
 
-    def evaluate(self, path: str, target: str | None = None) -> tuple[dict[str, Any], Repairs]:
+    def evaluate(self, path: str | Path, target: str | Path | None = None) -> tuple[dict[str, Any], Repairs]:
         """Figures on a file laid out as the training data, or on ``builtin:NAME/test``; and repairs.
 
         With ``target``, the two are line-aligned files. Losses are those of the model alone, also in an
         ensemble; what is written is the ensemble's.
         """
+        path, target = str(path), None if target is None else str(target)
         reading = Reading(self.task, path, target)
         examples = self.task.examples(reading)
         if not len(examples):
             raise EmptyError("no examples", path=path, remedy="give a file laid out as the training data")
         return self.task.evaluate(self.model, examples), reading.repairs
 
-    def score(self, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
+    def score(self, texts: Iterable[str]) -> list[list[tuple[str, float]]]:
         """For each text its tokens, the end marker included, with their natural-log probabilities."""
         self._needs("score")
-        return self.task.score(self.model, texts)  # type: ignore[attr-defined, no-any-return]
+        return self.task.score(self.model, checked(texts, "texts"))  # type: ignore[attr-defined, no-any-return]
 
-    def generate(self, prompts: Sequence[str], *, trace: int | None = None) -> list[dict[str, Any]]:
+    def generate(self, prompts: Iterable[str], *, trace: int | None = None) -> list[dict[str, Any]]:
         """What each prompt, class or source becomes, as ``decoding.*`` says; ``trace`` is that of predict."""
         self._needs("generate")
+        prompts = checked(prompts, "prompts")
         return self.task.generate(self.model, prompts, self.config.decoding, trace)  # type: ignore[attr-defined, no-any-return]
 
     def _needs(self, method: str) -> None:
@@ -107,6 +108,8 @@ def load(
     >>> elman.load("runs/names").predict(["Nguyen", "Kowalski"])  # doctest: +SKIP
     ['Vietnamese', 'Polish']
     """
+    if isinstance(ensemble, (str, Path)):
+        raise ArgumentError(f"ensemble is one run; give a list of them: [{str(ensemble)!r}]")
     run = Path(run)
     task = make_task(read_config(run))
     task.load(run)
@@ -119,6 +122,26 @@ def load(
             )
         task.join_partners([(one.task, one.model) for one in map(load, ensemble)])
     return Predictor(run, task, load_weights(run, task))
+
+
+def checked(texts: Iterable[str], name: str) -> list[str]:
+    """The texts as a list; one string is none, for its letters would be taken for texts.
+
+    >>> checked(["a", None], "texts")
+    Traceback (most recent call last):
+    elman.errors.ArgumentError: E101: texts[1] is None; it must be a string
+    """
+    if isinstance(texts, (str, bytes)):
+        raise ArgumentError(f"{name} is one string; give a list of them")
+    if not isinstance(texts, Iterable):
+        raise ArgumentError(f"{name} is {texts!r}; give a list of strings")
+    found = list(texts)
+    for number, text in enumerate(found):
+        if not isinstance(text, str):
+            raise ArgumentError(f"{name}[{number}] is {text!r}; it must be a string")
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            raise ArgumentError(f"{name}[{number}] is {text!r}, which is no text; decode its bytes as UTF-8")
+    return found
 
 
 def readable(unit: Unit, tokens: Iterable[str]) -> list[str]:

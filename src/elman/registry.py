@@ -6,9 +6,12 @@ import inspect
 import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from elman.errors import ArgumentError, UnknownNameError, nearest
+
+_USERS_FILES: set[str] = set()  # that classes were loaded from
 
 
 class Registry:
@@ -40,6 +43,8 @@ class Registry:
             return self._added[name]
         if ":" in name:
             return self._load(name)
+        if name.endswith(".py"):
+            raise UnknownNameError(f"{name!r} is a file; name the class in it, too, as in {name}:Mine")
         if name not in self._files():
             raise UnknownNameError(f"no {self.base.lower()} named {name!r}; {nearest(name, self.names())}")
         module = importlib.import_module(f"{self.package}.{name}")
@@ -65,14 +70,21 @@ class Registry:
                 assert spec is not None
                 assert spec.loader is not None
                 module = importlib.util.module_from_spec(spec)
+                _USERS_FILES.add(str(spec.origin))
                 spec.loader.exec_module(module)
+            elif not all(word.isidentifier() for word in place.split(".")):
+                raise ImportError(f"{place!r} is neither a Python file (.py) nor the name of a module")
             else:
                 module = importlib.import_module(place)
+                _USERS_FILES.add(str(module.__file__))
         except (ImportError, OSError, SyntaxError) as error:
             raise UnknownNameError(f"{name!r} cannot be loaded: {error}") from None
         part = getattr(module, attribute, None)
         if not inspect.isclass(part) or not issubclass(part, self.kind):
-            known = [key for key, value in vars(module).items() if inspect.isclass(value)]
+            if inspect.isclass(part):
+                raise UnknownNameError(f"{name!r} is no {self.base.lower()}; derive it from {self.base}")
+            classes = {key: value for key, value in vars(module).items() if inspect.isclass(value)}
+            known = [key for key, value in classes.items() if issubclass(value, self.kind)]
             raise UnknownNameError(
                 f"{place} has no {self.base.lower()} named {attribute!r}; {nearest(attribute, known)}"
             )
@@ -92,14 +104,45 @@ REGISTRIES = (CELLS, ATTENTIONS, STRATEGIES, CORPORA, TASKS)
 
 
 def construct(part: type, *sizes: int, options: Mapping[str, Any] | None, named: str) -> Any:
-    """A part with the options of its constructor; a wrong option is an error that names the right ones."""
+    """A part with the options of its constructor; an unknown or missing option is an error that names it."""
     if options is not None and not isinstance(options, Mapping):
         raise ArgumentError(f"{named} is {options!r}; it must be a mapping of names to values")
-    known = list(inspect.signature(part.__init__).parameters)[1 + len(sizes) :]  # type: ignore[misc]
-    for name in options or {}:
-        if name not in known:
-            raise ArgumentError(f"{named} has {name!r}, unknown to {part.__name__}; {nearest(name, known)}")
-    return part(*sizes, **(options or {}))
+    given, signature = options or {}, inspect.signature(part.__init__)  # type: ignore[misc]
+    parameters = list(signature.parameters.values())[1:]
+    places = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    kinds = {one.kind for one in parameters}
+    if len(places) < len(sizes) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        raise ArgumentError(
+            f"the constructor of {part.__name__} is __init__{signature}, but it gets {len(sizes)} sizes "
+            f"first; begin it as {_base_of(part)} does"
+        )
+    known = [*places[len(sizes) :], *(one for one in parameters if one.kind is one.KEYWORD_ONLY)]
+    names = [one.name for one in known]
+    for name in given:
+        if name not in names and inspect.Parameter.VAR_KEYWORD not in kinds:
+            raise ArgumentError(f"{named} has {name!r}, unknown to {part.__name__}; {nearest(name, names)}")
+    for one in known:
+        if one.default is one.empty and one.name not in given:
+            raise ArgumentError(f"{part.__name__} needs the option {one.name!r}; set it in {named}")
+    return part(*sizes, **given)
+
+
+def _base_of(part: type) -> str:
+    """The contract of a part: its constructor."""
+    for registry in REGISTRIES:
+        if issubclass(part, registry.kind):
+            names = inspect.signature(registry.kind.__init__).parameters  # type: ignore[misc]
+            return f"{registry.base}.__init__({', '.join(names)})"
+    return part.__name__
+
+
+def users_place(error: BaseException) -> str | None:
+    """Where an error came out of a file that a user's class was loaded from; None: it came from elsewhere."""
+    frames = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
+    for code, line in reversed(frames):
+        if code.co_filename in _USERS_FILES:
+            return f"{code.co_filename}:{line}: {code.co_qualname}"
+    return None
 
 
 def register(name: str, part: type) -> None:

@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from elman.cli import demo_memory as demo
 from elman.cli.main import app
+from tiny import elman
 
 
 def test_it_prints_and_draws(tmp_path, monkeypatch):
@@ -17,6 +18,13 @@ def test_it_prints_and_draws(tmp_path, monkeypatch):
         assert f"    {name}: the gradient" in result.output
     for picture in ("memory.png", "gradients.png"):
         assert (tmp_path / "pictures" / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_folder_that_cannot_be_made_is_said_before_any_work(tmp_path):
+    (tmp_path / "taken").touch()
+    code, out, err = elman("demo", "memory", "--out", tmp_path / "taken")
+    assert (code, out) == (5, "")
+    assert "taken cannot be written: File exists" in err
 
 
 @pytest.mark.parametrize("cell", ["lstm", demo.Yours], ids=["lstm", "yours"])

@@ -109,9 +109,11 @@ def test_only_a_corpus_with_questions_can_be_a_probe(runs):
         ("x.html", r"x\.html: a picture ends in \.png, \.svg, \.pdf"),
         ("x", r"x: a picture ends in"),
         ("nowhere/x.png", "there is no folder .*nowhere"),
+        ("folder.png", "folder.png is a folder; name a file in it"),
     ],
 )
 def test_a_picture_that_cannot_be_written_is_said_before_any_work(name, message, runs, tmp_path):
+    (tmp_path / "folder.png").mkdir()
     with pytest.raises(ArgumentError, match=message):
         elman("score", runs["LSTM"], "--probe", "recall", "--out", tmp_path / name)
 

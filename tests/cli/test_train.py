@@ -1,7 +1,9 @@
 """``elman train``: settings from everywhere, dry runs, comparators, and what it refuses."""
 
 import json
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -221,6 +223,22 @@ WRONG = {
         2,
         "and a second file; leave out one of them",
     ),
+    "columns and a second file": (
+        [
+            "train",
+            "seq2seq",
+            "--train",
+            "{lm}",
+            "--train-target",
+            "{lm}",
+            "--columns",
+            "source=0,target=0",
+            "--out",
+            "{run}",
+        ],
+        2,
+        "and named columns; leave out one of them",
+    ),
     "prefix alone": (
         ["train", "seq2seq", "--train", "{lm}", "--prefix", "x", "--out", "{run}"],
         2,
@@ -421,3 +439,71 @@ def test_letters_are_read_where_a_text_has_capitals(tmp_path, text, width):
     settings = ["--set", "training.max_steps=1", "--set", "training.threads=1"]
     assert elman("train", "classify", "--train", path, *settings, "--out", run).code == 0
     assert read_toml(run / "config.toml")["model"]["characters"] == width
+
+
+MISTAKEN = """
+import torch
+from elman import Cell
+
+class Misspelt(Cell):
+    state, gates = ("h",), ("a",)
+    def R(self, x, h, s):
+        return self.State(h=torch.tanh(x.a + h.a + shift))
+
+class Failing(Misspelt):
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        raise ValueError("no such luck")
+
+class Wanting(Misspelt):
+    def __init__(self, input_size, hidden_size, *, gain):
+        super().__init__(input_size, hidden_size)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Misspelt", "cells.py:8: Misspelt.R: E101: NameError: name 'shift' is not defined; mend it there"),
+        ("Failing", "cells.py:13: Failing.__init__: E101: ValueError: no such luck; mend it there"),
+        ("Wanting", "E101: Wanting needs the option 'gain'; set it in cell_options"),
+    ],
+)
+def test_a_mistake_in_a_users_class_is_a_line_and_leaves_no_run(name, said, files, tmp_path):
+    cells, run = write(tmp_path / "cells.py", MISTAKEN), tmp_path / "run"
+    words = ("train", "classify", "--train", files["classify"], "--out", run)
+    code, out, err = elman(*words, *pairs("classify", **{"model.cell": f"{cells}:{name}"}))
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].endswith(said)
+    assert not run.exists()
+    write(cells, "raise RuntimeError('not now')\n")
+    code, out, err = elman(*words, *pairs("classify", **{"model.cell": f"{cells}:{name}"}))
+    assert (code, out) == (2, "")
+    assert "cells.py:1: <module>: E101: RuntimeError: not now" in err
+    assert not run.exists()
+
+
+def test_a_mistake_of_our_own_keeps_its_traceback(files, tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise AttributeError("ours")
+
+    monkeypatch.setattr("elman.training.run.build", broken)
+    with pytest.raises(AttributeError, match="ours"):
+        elman("train", "lm", "--train", files["lm"], "--out", tmp_path / "run", *pairs("lm"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_whose_files_are_elsewhere_says_where_it_began(tmp_path, monkeypatch):
+    write(tmp_path / "a.tsv", DATA["classify"])
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert elman("train", "classify", "--train", "a.tsv", "--out", "run", *pairs("classify")).code == 0
+    shutil.rmtree(tmp_path / "run" / "cache")
+    monkeypatch.chdir(tmp_path / "other")
+    code, _, err = elman("train", "--out", "../run", "--resume")
+    assert code == 3
+    assert "a.tsv: E402: there is no such file; paths of a run are relative to the folder where" in err
+    assert f"or write whole paths into {Path('../run/config.toml')}" in err
+    config = tmp_path / "run" / "config.toml"
+    write(config, config.read_text().replace('"a.tsv"', f'"{tmp_path / "a.tsv"}"'))
+    assert elman("train", "--out", "../run", "--resume").code == 0

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 
 import pytest
@@ -220,6 +221,13 @@ def test_streams_that_a_shell_closes(shell, code, message, runs):
     assert "Traceback" not in done.stderr
 
 
+def test_the_output_is_utf8_whatever_the_locale_says():
+    env = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([*COMMAND, "init", "lm"], capture_output=True, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "W ← W − η ∇ℓ" in done.stdout.decode()
+
+
 @pytest.mark.parametrize("command", ["predict", "evaluate", "generate", "score"])
 def test_no_run_is_a_mistake_of_usage(command, tmp_path):
     file = [tmp_path / "x.txt"] if command == "evaluate" else []
@@ -240,6 +248,10 @@ def test_what_is_wrong_has_its_exit_code(runs, tmp_path):
     assert (code, out.count("\n")) == (3, 1)
     assert "<stdin>:2" in err
     assert "a class that training never saw: 'dog'" in err
+    two = ("evaluate", runs["classify"], "a.txt", "--target", "b.txt", "--set")
+    code, _, err = elman(*two, "data.columns={text = 1, label = 0}")
+    assert code == 2
+    assert "--target is a second file, which data.columns does not fit; leave out one of them" in err
     code, _, err = elman("predict", runs["lm"], "--set", "decoding.max_lenght=3", stdin=b"a\n")
     assert code == 2
     assert "did you mean 'max_length'" in err

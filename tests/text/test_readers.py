@@ -1,8 +1,10 @@
 """Readers of users' files: what reads as it lies, what is put right, and what is refused, and where."""
 
 import gzip
+import json
 import lzma
 import re
+import time
 import tracemalloc
 
 import pytest
@@ -558,6 +560,10 @@ def test_all_mistakes_of_a_source_at_once():
         Source("a", columns={"text": -1}, format="x", delimiter="xx")
     with pytest.raises(ConfigError, match=r"and named columns; .* and a delimiter; .* the format 'text'"):
         Source("a", separator="|", columns={"text": 0}, delimiter="tab", format="text")
+    with pytest.raises(
+        ConfigError, match=r"a second file, b, and named columns; .* and a delimiter; leave out"
+    ):
+        Source("a", target="b", columns={"text": 0}, delimiter="tab")
     with pytest.raises(ConfigError, match="both files are standard input"):
         Source("-", target="-")
 
@@ -661,3 +667,12 @@ def test_a_quote_or_a_sentence_cannot_swallow_a_corpus(tmp_path, monkeypatch):
     with pytest.raises(SyntaxProblem, match="put a blank line between sentences") as caught:
         list(reading(tmp_path, "a.conll", "a\tX\n" * 11, **TOKENS))
     assert caught.value.line == 11
+
+
+def test_an_object_of_many_keys_is_read_at_once(tmp_path):
+    """Looking for a key that stands twice takes as long as there are keys, not their square."""
+    line = json.dumps({"text": "a", "label": "b"} | {f"word {number}": number for number in range(40_000)})
+    start = time.process_time()
+    [record] = reading(tmp_path, "a.jsonl", line)
+    assert record.fields == {"text": "a", "label": "b"}
+    assert time.process_time() - start < 2

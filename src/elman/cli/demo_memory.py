@@ -17,6 +17,7 @@ from elman.cells.base import Cell
 from elman.inspection.figures import curve_figure, gradient_figure
 from elman.inspection.gradients import measure_gradients
 from elman.layers.rnn import RNN
+from elman.training.session import explained
 
 WORDS = ("apple", "bread", "cloud", "drum", "eagle", "forest", "glass", "honey")
 QUESTION = len(WORDS)
@@ -87,6 +88,8 @@ def accuracy(model: Rememberer, sentences: Sentences, distance: int) -> float:
 
 def show(folder: Path, seed: int) -> None:
     """Train, print what was learned, write the pictures."""
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     print("Remember the first word.\n")
     print(
         f"  Up to {LONGEST} words lie between the first word and the question. One of the four networks is a"
@@ -125,7 +128,6 @@ def show(folder: Path, seed: int) -> None:
     for name, model in models.items():
         reaches[name] = measure_gradients(model.rnn, model.embedding(words).detach(), name=name)
         print("   ", reaches[name].sentence())
-    folder.mkdir(parents=True, exist_ok=True)
     pictures = {
         "memory.png": curve_figure(
             DISTANCES, curves, chance=1 / len(WORDS), title="Remembering the first word, by distance"

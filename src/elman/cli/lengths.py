@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from elman.cli.probe import check_picture, told_apart
-from elman.cli.talk import put, put_json, say
-from elman.cli.use import opened
+from elman.cli.probe import check_picture, save, told_apart
+from elman.cli.talk import put, put_json
+from elman.cli.use import check_layout, opened
 from elman.errors import ArgumentError
 from elman.inspection.figures import curve_figure
 from elman.training.summary import network_name
@@ -19,6 +19,7 @@ def compare(
     """Every run writes the same outputs: a table or a line of JSON a run, and a picture by length."""
     if out is not None:
         check_picture(out)
+    check_layout(target, pairs)
     found: dict[Path, list[dict[str, Any]]] = {}
     kinds = []
     for run in dict.fromkeys(runs):
@@ -37,8 +38,7 @@ def compare(
     if not as_json:
         put(table(results))
     if out is not None:
-        picture(results).savefig(out)
-        say(f"picture: {out}")
+        save(out, picture(results))
 
 
 def check_same_buckets(found: dict[Path, list[dict[str, Any]]]) -> None:

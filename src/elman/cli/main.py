@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from elman.cli.talk import flush
-from elman.errors import ElmanError
+from elman.errors import ArgumentError, ElmanError
+from elman.registry import users_place
 
 app = typer.Typer(
     help="Recurrent sequence models: write a cell as its equations, use it everywhere.",
@@ -259,6 +261,8 @@ def bench(
 
 def run() -> None:
     """The entry of the command: what a user did wrong is a line on stderr and an exit code of its own."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors=sys.stdout.errors)  # as files, whatever the locale
     try:
         try:
             app()
@@ -267,3 +271,10 @@ def run() -> None:
     except ElmanError as error:
         print(f"elman: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
+    except Exception as error:
+        place = users_place(error)
+        if place is None:
+            raise
+        number, name = ArgumentError.number, type(error).__name__
+        print(f"elman: {place}: {number}: {name}: {error}; mend it there", file=sys.stderr)
+        raise SystemExit(ArgumentError.exit_code) from None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from elman.cli.talk import put, put_json, say
 from elman.corpora.base import ProbedCorpus, ProbeItem
 from elman.errors import ArgumentError
@@ -11,6 +13,7 @@ from elman.inspection.probes import measure, probe_figure, readable, table
 from elman.predictor import Predictor, load
 from elman.registry import CELLS, CORPORA
 from elman.tasks.lm import Lm
+from elman.training.session import explained
 
 ITEMS, SEED = 4000, 1  # the same questions for everyone
 SHOWN = 5  # unknown words that an error names
@@ -40,10 +43,9 @@ def probe(runs: list[Path], name: str, *, as_json: bool, out: Path | None) -> No
         put(f"{name}: is the right word more probable than the wrong one? Guessing gets 50 %.\n")
         put(table(results))
     if out is not None:
-        probe_figure(results, title=f"{name.capitalize()}: how far back does each network remember?").savefig(
-            out
+        save(
+            out, probe_figure(results, title=f"{name.capitalize()}: how far back does each network remember?")
         )
-        say(f"picture: {out}")
 
 
 def check_picture(out: Path) -> None:
@@ -52,6 +54,14 @@ def check_picture(out: Path) -> None:
         raise ArgumentError(f"{out}: a picture ends in {', '.join(PICTURES)}")
     if not out.parent.is_dir():
         raise ArgumentError(f"{out}: there is no folder {out.parent}")
+    if out.is_dir():
+        raise ArgumentError(f"{out} is a folder; name a file in it")
+
+
+def save(out: Path, figure: Figure) -> None:
+    with explained(out):
+        figure.savefig(out)
+    say(f"picture: {out}")
 
 
 def probed(name: str) -> ProbedCorpus:

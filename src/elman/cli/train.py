@@ -21,7 +21,7 @@ from elman.config import (
     read_toml,
     validate,
 )
-from elman.errors import ConfigError, ElmanError, FileError
+from elman.errors import ConfigError, ElmanError, FileError, RunExistsError
 from elman.tasks.base import Task, lookup
 from elman.text.readers import parse_columns
 from elman.training.card import write_card
@@ -118,14 +118,23 @@ def train(
         from elman.training.tensorboard import TensorBoard
 
         observers.append(TensorBoard(run / "tensorboard"))
-    continued = resume and (run / "config.toml").is_file()
+    there, continued = run.exists(), resume and (run / "config.toml").is_file()
     if continued:
         check_same(config, read_config(run))
     elif config is None:
         raise ConfigError(f"{run} holds nothing to resume; start it with a task and --train")
     else:
         begin(run, config)
-    last = see_through(run, [Progress(quiet=quiet), *observers], announce, continued=continued)
+    talkers = [Progress(quiet=quiet), *observers]
+    try:
+        last = see_through(run, talkers, announce, continued=continued, there=there)
+    except FileError as error:
+        if continued and not Path(str(error.path)).is_absolute():
+            error.remedy = (
+                "paths of a run are relative to the folder where its training began: continue it from there, "
+                f"or write whole paths into {run / 'config.toml'}"
+            )
+        raise
     say(f"best {last['metric']} {last['best']:.4f} at update {last['best_update']} ({last['reason']})")
     say(f"curves and samples: {run / 'report.html'}")
     name = shlex.quote(str(run))
@@ -140,20 +149,24 @@ def see_through(
     announce: Callable[[Prepared, Trainer], None],
     *,
     continued: bool = False,
+    there: bool = False,
 ) -> dict[str, Any]:
     """Train a run that has begun to its end, and write its report and card; the last figures.
 
-    A signal ends the program, and says how to go on. A start that fails leaves the folder free; a folder that
-    was there before (``continued``) is never removed: what is in it may be a user's, or another process's.
+    A signal ends the program, and says how to go on. A start that fails takes its folder away again,
+    or empties one that was ``there`` before. A run that is ``continued`` stays: what is in it may be a
+    user's, or another process's.
     """
     try:
         return train_run(run, observers, say, announce)
     except Interrupted as stop:
         say(f"{stop}. Continue with:\n  elman train --out {shlex.quote(str(run))} --resume")
         raise SystemExit(stop.exit_code) from None
-    except ElmanError:
+    except RunExistsError:  # another process was quicker to continue it
+        raise
+    except Exception:  # a user's class may raise any
         if not continued and not (run / "last").exists():  # there is nothing to go on from
-            remove(run)
+            remove(run, empty=there)
         raise
     finally:
         for observer in observers:
@@ -163,15 +176,16 @@ def see_through(
             write_card(run)
 
 
-def remove(run: Path) -> None:
-    """The folder with all that is in it; where only its content can go (a link, a mount, "."), that alone."""
+def remove(run: Path, *, empty: bool = False) -> None:
+    """The folder with all that is in it; or to be ``empty``, or where no more can go (a link, "."), that."""
     for path in run.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink()
     with suppress(OSError):
-        run.rmdir()
+        if not empty:
+            run.rmdir()
 
 
 def check_same(config: Config | None, kept: Config) -> None:

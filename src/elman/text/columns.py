@@ -223,10 +223,12 @@ def json_object(line: Line) -> dict[str, Any]:
         raise problem(f"{name} is no JSON value", place + 1)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        for key in {key for key in keys if keys.count(key) > 1}:
-            raise problem(f"the key {key!r} stands twice in one object")
-        return dict(pairs)
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise problem(f"the key {key!r} stands twice in one object")
+            found[key] = value
+        return found
 
     try:
         value = json.loads(
