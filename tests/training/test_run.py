@@ -7,13 +7,16 @@ import json
 import math
 import resource
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import islice, pairwise
 
 import pytest
 import torch
 
+from elman.cli import train as train_module
 from elman.config import parse_settings, validate
-from elman.errors import ConfigError, RunError
+from elman.errors import ConfigError, RunError, RunExistsError
 from elman.tasks.class2seq import Class2Seq
 from elman.training import checkpoint as checkpoint_module
 from elman.training import run as run_module
@@ -187,6 +190,48 @@ def test_a_second_save_at_one_update_keeps_the_checkpoint_before(data, tmp_path)
     assert checkpoints(tmp_path) == ["update-00000002", "update-00000003"]
 
 
+def test_a_closing_line_of_which_the_disk_took_a_part_is_written_again(run, finished):
+    log = run / "metrics.jsonl"
+    log.write_bytes(log.read_bytes()[:-40])
+    answer = resume(run)
+    assert answer.code == 0, answer.err
+    assert timeless(run) == timeless(finished)
+
+
+def test_a_kill_between_a_checkpoint_and_its_replacement_is_made_good(run, finished):
+    """The last save of a run that has ended, so that no further one puts it right."""
+    log, newest = run / "metrics.jsonl", run / "checkpoints" / "update-00000060"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    newest.rename(newest.with_name("update-00000060.old"))
+    assert resume(run).code == 0
+    assert checkpoints(run) == checkpoints(finished)
+    assert elman("predict", run, stdin=b"the dog\n").code == 0
+    assert timeless(run) == timeless(finished)
+
+
+def test_a_copy_without_links_gets_them_back(data, tmp_path):
+    run = tmp_path / "run"
+    still = {"training.learning_rate": 1e-30, "training.patience": 2, "training.validate_every": 5}
+    assert elman(*train_command("lm-sentence", data, run, still)).code == 0
+    expected = timeless(run)
+    assert (expected["best"]["update"], expected["last"]["update"]) == ("update-00000005", "update-00000015")
+    for pointer in ("best", "last"):
+        (run / pointer).unlink()
+    assert resume(run).code == 0
+    assert timeless(run) == expected
+
+
+def test_a_copy_with_folders_in_place_of_links_goes_on(finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run", symlinks=False)
+    set_back(run)
+    answer = resume(run)
+    assert answer.code == 0, answer.err
+    assert (run / "last").is_symlink()
+    assert (run / "best").is_symlink()
+    assert timeless(run) == timeless(finished)
+    assert not [path for path in run.iterdir() if ".tmp-" in path.name]
+
+
 def test_observers_are_told_where_a_run_goes_on(run):
     set_back(run)
     told = []
@@ -204,6 +249,66 @@ def test_two_processes_in_one_run_are_refused(run):
     assert answer.code == 2
     assert f"another process is training {run}" in answer.err
     assert resume(run).code == 0
+
+
+def test_a_lock_that_cannot_be_taken_is_an_error(run):
+    (run / ".lock").unlink()
+    (run / ".lock").mkdir()
+    answer = resume(run)
+    assert answer.code == 5
+    assert f"{run / '.lock'} cannot be written" in answer.err
+
+
+def settings_for(data):
+    files = {part: str(data / f"lm.{part}.txt") for part in ("train", "dev")}
+    return validate(settings_class("lm"), {"task": "lm", "data": files})
+
+
+def test_of_two_that_begin_at_once_one_does(data, tmp_path):
+    config = settings_for(data)
+
+    def begin(run):
+        try:
+            run_module.begin(run, config)
+        except RunExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        for place in range(20):
+            assert sorted(pool.map(begin, [tmp_path / str(place)] * 2)) == [False, True]
+            assert run_module.read_config(tmp_path / str(place)) == config
+
+
+def test_a_start_that_another_process_continues_is_left_to_it(data, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    with ExitStack() as held:
+
+        def begin(folder, config):
+            run_module.begin(folder, config)
+            held.enter_context(session_module.alone(folder))
+
+        monkeypatch.setattr(train_module, "begin", begin)
+        answer = elman(*train_command("lm-sentence", data, run, SHORT))
+    assert answer.code == 2
+    assert f"another process is training {run}" in answer.err
+    assert resume(run).code == 0
+
+
+def test_a_start_that_fails_empties_a_folder_that_was_there_before(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    bad = write(tmp_path / "bad.tsv", "a\tb\nc\td\te\n")
+    assert elman("train", "classify", "--train", bad, "--out", run).code == 3
+    assert list(run.iterdir()) == []
+
+
+def test_a_name_that_is_not_utf8_is_an_error(tmp_path):
+    path = write(tmp_path / "caf\udce9.tsv", "a\tb\nc\td\n")
+    answer = elman("train", "classify", "--train", path, "--out", tmp_path / "run")
+    assert answer.code == 2
+    assert "is not UTF-8, as settings are; give the file another name" in answer.err
+    assert not (tmp_path / "run").exists()
 
 
 # Data and cache.
@@ -623,6 +728,17 @@ def test_incremental_descent_is_the_loop_of_the_lectures_G2(name, regulariser, l
             break
     for (weight_name, found), expected in zip(trainer.model.named_parameters(), weights, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-13, msg=weight_name)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_pass_carries_the_regulariser_once(name, tmp_path):
+    """Each example the n-th part; a stream knows no lines, and its examples are the segments of its rows."""
+    data = write_data(tmp_path)
+    write(data / "lm.train.txt", " ".join((data / "lm.train.txt").read_text().split()) + "\n")
+    trainer = trainer_of(name, data)
+    task, plan = trainer.task, trainer.task.plan(trainer.examples, 0)
+    batches = (task.collate(trainer.examples, key) for key in plan)
+    assert sum(task.loss(trainer.model, batch).examples for batch in batches) == trainer.n
 
 
 @pytest.mark.parametrize("name", ["class2seq", "classify", "lm-sentence", "tag"])

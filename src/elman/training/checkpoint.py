@@ -129,6 +129,15 @@ def newest_checkpoint(run: Path, report: Callable[[str], None] = _to_stderr) -> 
     return None
 
 
+def put_back(run: Path) -> None:
+    """Let a checkpoint that was set aside, and whose replacement a crash kept away, take its place again."""
+    for aside in (run / "checkpoints").glob(f"*{_OLD}"):
+        folder = aside.with_name(aside.name.removesuffix(_OLD))
+        if not folder.exists():
+            with _explained("cannot put the checkpoint back", folder):
+                _rename(aside, folder)
+
+
 def point(run: Path, pointer: str, name: str) -> None:
     """Let ``RUN/best`` or ``RUN/last`` be a relative link to a checkpoint, at once."""
     if pointer not in POINTERS:
@@ -137,8 +146,10 @@ def point(run: Path, pointer: str, name: str) -> None:
         raise RunError(f"{run / 'checkpoints' / name}: there is no such checkpoint to point to")
     link = run / pointer
     with _explained("cannot set the link", link):
-        for left in run.glob(f".{pointer}.tmp-*"):  # by a crash
-            left.unlink()
+        if link.is_dir() and not link.is_symlink():  # copied by what follows links
+            _rename(link, _temporary(link))
+        for left in run.glob(f".{pointer}.tmp-*"):  # by a crash, too
+            shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
         temporary = _temporary(link)
         _link(Path("checkpoints") / name, temporary)
         _rename(temporary, link)

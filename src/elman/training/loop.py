@@ -115,9 +115,10 @@ class Trainer:
         self.schedule = Schedule(schedule_settings(settings))
         self.averaging = Averaging(settings.averaging or "none", decay=settings.average_decay)
         self.scaler = torch.amp.GradScaler(task.device.type, enabled=settings.precision == "float16")
-        batches = len(task.plan(examples, 0))
-        # (λ/n): of a stream the examples are its segments
-        self.n = batches if settings.optimizer == "incremental" else len(examples)
+        plan = task.plan(examples, 0)
+        batches = len(plan)
+        # (λ/n): of a stream the examples are the segments of its rows
+        self.n = plan.rows * batches if isinstance(plan, Stream) else len(examples)
         self.epoch_updates = -(-batches // settings.accumulate)
         self.total = (settings.epochs or 1) * self.epoch_updates
         if settings.max_steps is not None:

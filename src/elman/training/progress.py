@@ -194,13 +194,13 @@ def figures(event: Mapping[str, Any]) -> dict[str, float]:
 def number(value: float) -> str:
     """A number as people read it.
 
-    >>> number(0.94712), number(12.345), number(1234567), number(0.0012), number(86123.4)
-    ('0.9471', '12.35', '1,234,567', '0.0012', '86,123')
+    >>> number(0.94712), number(12.345), number(1234567), number(0.0012), number(86123.4), number(1e304)
+    ('0.9471', '12.35', '1,234,567', '0.0012', '86,123', '1e+304')
     """
     size = abs(value)
-    if isinstance(value, int) or size >= 1000:
+    if isinstance(value, int) or 1000 <= size < 1e9:
         return f"{value:,.0f}"
-    if 0 < size < 0.01:
+    if 0 < size < 0.01 or size >= 1e9:
         return f"{value:.3g}"
     return f"{value:.4f}" if size < 10 else f"{value:.2f}"
 

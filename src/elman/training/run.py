@@ -19,9 +19,17 @@ from elman.errors import ConfigError, EmptyError, RunError, RunExistsError
 from elman.layers.rnn import RNN
 from elman.registry import TASKS
 from elman.tasks.base import Examples, Task, read_json
-from elman.training.checkpoint import checkpoint_name, load_checkpoint, newest_checkpoint, point
+from elman.training.checkpoint import (
+    MANIFEST,
+    checkpoint_name,
+    load_checkpoint,
+    newest_checkpoint,
+    point,
+    put_back,
+)
 from elman.training.loop import Trainer
 from elman.training.session import (
+    LOCK,
     Interrupted,
     Observer,
     Session,
@@ -36,7 +44,7 @@ from elman.training.sources import Reading, training_data
 
 FORMAT = 1
 DEVICES = ("cpu", "cuda")
-UNBEGUN = (".config.toml.tmp",)  # what a kill leaves before there is a run
+UNBEGUN = (".config.toml.tmp", LOCK)  # what a kill leaves before there is a run
 
 
 @dataclass
@@ -74,12 +82,22 @@ def read_config(run: Path) -> Config:
 
 
 def begin(run: Path, config: Config) -> None:
-    """Make the folder of a new run; one that is there already is refused."""
-    if run.exists() and (not run.is_dir() or any(path.name not in UNBEGUN for path in run.iterdir())):
-        raise RunExistsError(f"{run} is there already; continue it with --resume, or name another folder")
+    """Make the folder of a new run; one that is there already is refused, of two that begin at once one."""
+    text = to_toml(config)
+    for line in text.split("\n"):
+        if line != line.encode(errors="replace").decode():  # a file's name may have any bytes
+            raise ConfigError(f"{line!r} is not UTF-8, as settings are; give the file another name")
+    _check_free(run)
     with explained(run):
         run.mkdir(parents=True, exist_ok=True)
-    write_text(run / "config.toml", to_toml(config))
+    with alone(run):
+        _check_free(run)
+        write_text(run / "config.toml", text)
+
+
+def _check_free(run: Path) -> None:
+    if run.exists() and (not run.is_dir() or any(path.name not in UNBEGUN for path in run.iterdir())):
+        raise RunExistsError(f"{run} is there already; continue it with --resume, or name another folder")
 
 
 def prepare(task: Task[Any], cache: Path | None = None) -> Prepared:
@@ -210,6 +228,7 @@ def _train(
     announce: Callable[[Prepared, Trainer], None],
 ) -> dict[str, Any]:
     prepared = prepare_run(run)
+    put_back(run)
     checkpoint = newest_checkpoint(run, say)
     trainer = build(prepared.task, prepared.train, prepared.dev, fresh=checkpoint is None)
     log = run / "metrics.jsonl"
@@ -218,9 +237,10 @@ def _train(
     else:
         trainer.restore(checkpoint.model, checkpoint.optimizer, checkpoint.extra, checkpoint.state)
         now = trainer.position
-        if checkpoint.folder.name == checkpoint_name(now.update):  # a kill may have come before its links
-            for pointer in ("last", "best") if now.best_update == now.update else ("last",):
-                point(run, pointer, checkpoint.folder.name)
+        for pointer, update in (("last", now.update), ("best", now.best_update)):
+            name = checkpoint_name(update)
+            if (run / "checkpoints" / name / MANIFEST).is_file():  # a kill or a copy may have lost its link
+                point(run, pointer, name)
         if now.finished and (last := end_of(log)):
             say(f"{run} has ended already at update {now.update} ({now.finished}); nothing is changed")
             return last

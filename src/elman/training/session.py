@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from elman.errors import RunError, RunExistsError
 from elman.text import files
@@ -19,6 +19,9 @@ from elman.training.checkpoint import Checkpoint, checkpoint_name, point, prune,
 from elman.training.loop import Trainer, Update, count_parameters
 
 Observer = Callable[[dict[str, Any]], None]
+
+LOCK = ".lock"  # in the folder of a run; held while a process trains there
+MOMENT = 0.5  # seconds
 
 
 class Interrupted(Exception):
@@ -173,14 +176,29 @@ class Session:
 @contextmanager
 def alone(run: Path) -> Iterator[None]:
     """No second process trains in this folder; the lock goes with the process, however it ends."""
-    with (run / ".lock").open("w") as lock:
+    path = run / LOCK
+    with explained(path):
+        lock = path.open("w")
+    with lock:
+        with explained(path):
+            taken = _taken(lock)
+        if not taken:
+            raise RunExistsError(f"another process is training {run}; wait for it, or name another folder")
+        yield
+
+
+def _taken(lock: IO[str]) -> bool:
+    """Is the lock ours now? Who only looks whether it may begin has it for a moment, and is waited for."""
+    end = time.monotonic() + MOMENT
+    while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RunExistsError(
-                f"another process is training {run}; wait for it, or name another folder"
-            ) from None
-        yield
+            if time.monotonic() > end:
+                return False
+            time.sleep(MOMENT / 20)
+        else:
+            return True
 
 
 @contextmanager
@@ -202,10 +220,15 @@ def signals() -> Iterator[list[int]]:
 
 
 def end_of(log: Path) -> dict[str, Any] | None:
-    """The closing line of the log, if it has one."""
+    """The closing line of the log, if it has one; a part of it, which a full disk leaves, is none."""
     last = log.read_bytes().rstrip(b"\n").rsplit(b"\n", 1)[-1] if log.is_file() else b""
-    event: dict[str, Any] = json.loads(last) if last.startswith(b'{"event": "end"') else {}
-    return event or None
+    if not last.startswith(b'{"event": "end"'):
+        return None
+    try:
+        event: dict[str, Any] = json.loads(last)
+    except ValueError:
+        return None
+    return event
 
 
 def cut(log: Path, size: int) -> None:
