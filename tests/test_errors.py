@@ -40,4 +40,5 @@ def test_errors_are_also_those_of_python(kind, builtin):
 
 def test_the_nearest_name():
     assert nearest("grue", ["lstm", "gru"]) == "did you mean 'gru'? Known: gru, lstm"
+    assert nearest("LSTM", ["lstm", "gru"]) == "did you mean 'lstm'? Known: gru, lstm"
     assert nearest("x", []) == "Known: none"

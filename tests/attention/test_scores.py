@@ -419,9 +419,8 @@ def test_lengths_that_do_not_fit_are_refused(lengths):
 
 
 def test_a_score_has_to_be_written():
-    attention = Attention(3, 5)
-    with pytest.raises(NotImplementedError, match=r"Attention has to define score\(\)"):
-        attention(random(1, 1, 3), attention.remember(random(1, 2, 5), torch.tensor([2])))
+    with pytest.raises(ArgumentError, match=r"Attention has to define score\(self, query, keys, previous\)"):
+        Attention(3, 5)
 
 
 def test_a_score_of_another_shape_is_named():

@@ -382,7 +382,6 @@ print(counter.get_total_flops() // (2 * 3 * 6 * 2 * (5 + 7) * 4 * 7))
     assert python(code).strip() == "1"
 
 
-
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
 def test_torch_compile_around_a_network(backend):

@@ -122,11 +122,12 @@ class Lm(Task[LmSettings], Generates):
         )
 
     def encode(self, records: Iterable[Record]) -> Iterator[dict[str, Sequence[int]]]:
+        """The tokens of every line and the end marker; a stream begins with the start marker."""
         end = self.vocabulary.id(END)
-        for number, record in enumerate(records):
-            if self.streams and not number:
-                yield {"token": [self.start]}
-            yield {"token": [*self.vocabulary.ids(self.unit.split(record.fields["text"])), end]}
+        first = [self.start] if self.streams else []
+        for record in records:
+            yield {"token": [*first, *self.vocabulary.ids(self.unit.split(record.fields["text"])), end]}
+            first = []
 
     def choices(self) -> dict[str, Any]:
         N = max(1, self.statistics.tokens)
