@@ -121,7 +121,9 @@ class TrainingSettings(Section):
     learning_rate: Positive | None = Field(None, description="η")
     momentum: Rate = Field(0.0, description="of sgd")
     betas: tuple[Rate, Rate] = Field((0.9, 0.999), description="of adam and adamw")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="of adamw and sgd, on matrices")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="on matrices; of all optimisers but incremental"
+    )
     schedule: Literal["constant", "warmup", "cosine", "one-cycle", "plateau"] | None = Field(
         None, description="of the learning rate"
     )
@@ -149,7 +151,9 @@ class TrainingSettings(Section):
         None, description="what early stopping and best look at; unset: the task's own"
     )
     patience: Count | None = Field(None, description="validations without improvement before stopping")
-    validate_every: Count | None = Field(None, description="updates between validations; unset: every epoch")
+    validate_every: Count | None = Field(
+        None, description="updates between validations; unset: an epoch, at least 300 and at most 2,000"
+    )
     tolerance: Annotated[float, Field(ge=0)] | None = Field(
         None, description="converged when 20 passes in a row change the objective by less than this share"
     )

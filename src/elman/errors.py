@@ -158,7 +158,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     "did you mean 'lstm'? Known: gru, lstm"
     """
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1)
+    close = [one for one in known if one.lower() == name.lower()] or difflib.get_close_matches(
+        name, known, n=1
+    )
     hint = f"did you mean {close[0]!r}? " if close else ""
     listed = known if len(known) <= MANY else [*known[:MANY], f"… {len(known):,} in all"]
     return f"{hint}Known: {', '.join(listed) or 'none'}"

@@ -7,6 +7,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from elman.errors import ArgumentError
 from elman.tensors.checks import check_lengths, check_size, check_tensor
 from elman.tensors.rows import length_mask
 
@@ -36,6 +37,8 @@ class Attention(nn.Module):
 
     def __init__(self, query_size: int, key_size: int) -> None:
         super().__init__()
+        if type(self).score is Attention.score:
+            raise ArgumentError(f"{type(self).__name__} has to define score(self, query, keys, previous)")
         self.query_size = check_size("query_size", query_size)
         self.key_size = check_size("key_size", key_size)
 
@@ -54,7 +57,7 @@ class Attention(nn.Module):
         Returns:
             (B, T, S): how much each state matters to each query.
         """
-        raise NotImplementedError(f"{type(self).__name__} has to define score()")
+        raise NotImplementedError
 
     def remember(self, states: Tensor, lengths: Tensor) -> Memory:
         """The memory of states (B, S, ·) whose first ``lengths`` (B,) are real."""
