@@ -148,6 +148,10 @@ class BackendNotice(UserWarning):
     """A slower path is taken, and why."""
 
 
+class FontNotice(UserWarning):
+    """Characters that no installed font has are shown by their code points."""
+
+
 MANY = 30  # names that a message lists
 
 

@@ -63,6 +63,18 @@ def test_runs_stand_side_by_side_in_table_and_picture_A6(runs, pairs, tmp_path):
         assert row.split() == [str(first["shortest"]), "2", *(f"{share:.1%}" for share in shares)]
 
 
+def test_what_a_font_lacks_is_said_in_a_line(runs, pairs, tmp_path):
+    """Two networks of a kind are called by their folders; nobody has a font for this private character."""
+    named, out = tmp_path / "\U000f1234", tmp_path / "lengths.png"
+    named.symlink_to(runs["second"])
+    done = elman("evaluate", runs["attentive"], pairs, "--against", named, "--out", out)
+    assert done.code == 0
+    notice, picture = done.err.splitlines()
+    assert notice.startswith("no installed font has some of the characters")
+    assert picture == f"picture: {out}"
+
+
+
 def test_the_one_that_learned_is_seen_to_be_better_A6(runs, pairs):
     done = elman("evaluate", runs["attentive"], pairs, "--against", runs["deaf"])
     rows = [row.split() for row in done.out.splitlines()[2:]]

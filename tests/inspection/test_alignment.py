@@ -15,11 +15,10 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from elman.errors import ArgumentError, FileError, ShapeError
+from elman.errors import ArgumentError, FileError, FontNotice, ShapeError
 from elman.inspection.alignment import Alignment, write_alignments
 from elman.inspection.alignment_figure import MOST, alignment_figure
 from elman.inspection.labels import LONGEST, visible
-from elman.inspection.lettering import FontNotice
 
 STARTS = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF"}
 

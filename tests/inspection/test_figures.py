@@ -11,10 +11,9 @@ import torch
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from elman.errors import ArgumentError
+from elman.errors import ArgumentError, FontNotice
 from elman.inspection.figures import STYLES, curve_figure, describe, gradient_figure
 from elman.inspection.gradients import GradientReach, compare
-from elman.inspection.lettering import FontNotice
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gradients.md"
 

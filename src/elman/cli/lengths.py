@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.cli.probe import check_picture, save, told_apart
-from elman.cli.talk import put, put_json
+from elman.cli.talk import fonts_told, put, put_json
 from elman.cli.use import check_layout, opened
 from elman.errors import ArgumentError
 from elman.inspection.figures import curve_figure
@@ -38,7 +38,9 @@ def compare(
     if not as_json:
         put(table(results))
     if out is not None:
-        save(out, picture(results))
+        with fonts_told():
+            figure = picture(results)
+        save(out, figure)
 
 
 def check_same_buckets(found: dict[Path, list[dict[str, Any]]]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from elman.cli.talk import put, put_json, say
+from elman.cli.talk import fonts_told, put, put_json, say
 from elman.corpora.base import ProbedCorpus, ProbeItem
 from elman.errors import ArgumentError
 from elman.inspection.probes import measure, probe_figure, readable, table
@@ -43,9 +43,10 @@ def probe(runs: list[Path], name: str, *, as_json: bool, out: Path | None) -> No
         put(f"{name}: is the right word more probable than the wrong one? Guessing gets 50 %.\n")
         put(table(results))
     if out is not None:
-        save(
-            out, probe_figure(results, title=f"{name.capitalize()}: how far back does each network remember?")
-        )
+        title = f"{name.capitalize()}: how far back does each network remember?"
+        with fonts_told():
+            figure = probe_figure(results, title=title)
+        save(out, figure)
 
 
 def check_picture(out: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from elman.errors import RunError
+from elman.errors import FontNotice, RunError
 
 
 def say(line: str = "") -> None:
@@ -41,6 +42,16 @@ def written() -> Iterator[None]:
         raise RunError(
             f"the output cannot be written: {error.strerror}; make room, or write elsewhere"
         ) from None
+
+
+@contextmanager
+def fonts_told() -> Iterator[None]:
+    """What the fonts of this machine lack is said, not warned of."""
+    with warnings.catch_warnings(record=True) as noticed:
+        warnings.simplefilter("always", FontNotice)
+        yield
+    for notice in noticed:
+        say(str(notice.message))
 
 
 def put_json(value: Any) -> None:

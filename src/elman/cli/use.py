@@ -6,12 +6,11 @@ import itertools
 import os
 import stat
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elman.cli.talk import figures_table, flush, put, put_json, say
+from elman.cli.talk import figures_table, flush, fonts_told, put, put_json, say
 from elman.config import changed, parse_settings
 from elman.errors import ArgumentError, ColumnError, ConfigError, DataError, FileError
 from elman.predictor import Predictor, load
@@ -119,15 +118,10 @@ class Gallery:
 
 
 def draw(path: Path, alignments: Sequence[Any]) -> None:
-    """Write alignments; what the fonts of this machine lack is said, not warned of."""
     from elman.inspection.alignment import write_alignments
-    from elman.inspection.lettering import FontNotice
 
-    with warnings.catch_warnings(record=True) as noticed:
-        warnings.simplefilter("always", FontNotice)
+    with fonts_told():
         write_alignments(path, alignments)
-    for notice in noticed:
-        say(str(notice.message))
 
 
 def evaluate(

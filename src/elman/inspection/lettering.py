@@ -12,16 +12,13 @@ from matplotlib.font_manager import FontProperties, findfont, findSystemFonts, f
 from matplotlib.ft2font import FaceFlags, FT2Font, StyleFlags
 from matplotlib.textpath import text_to_path
 
+from elman.errors import FontNotice
 from elman.inspection.labels import SHAPING, code_point
 
 FIRST_FONT = "DejaVu Sans"  # comes with matplotlib
 SYMBOLS = "symbols"
 CODES = "U+0123456789ABCDEF"  # stands for what no font has
 GLYPHLESS = SHAPING | {"\n"}  # matplotlib asks no font for these
-
-
-class FontNotice(UserWarning):
-    """Characters that no installed font has are shown by their code points."""
 
 
 @dataclass(frozen=True)
