@@ -422,6 +422,12 @@ def test_a_score_has_to_be_written():
     with pytest.raises(ArgumentError, match=r"Attention has to define score\(self, query, keys, previous\)"):
         Attention(3, 5)
 
+    class Uniform(Attention):
+        def forward(self, query, memory, previous=None):
+            return memory.values.mean(1, keepdim=True), memory.mask[:, None].float()
+
+    assert Uniform(3, 5).key_size == 5
+
 
 def test_a_score_of_another_shape_is_named():
     """One number a state, without the queries, would be broadcast over the batch."""

@@ -251,6 +251,19 @@ def word_batch(sentences, words, letters):
     return WordBatch(*tensors(tokens, np.zeros(len(tokens)), spelled, sizes, places, lengths))
 
 
+def test_lengths_stay_with_the_cpu():
+    """The rest may lie elsewhere; a device without memory stands in for a GPU."""
+    numbers = {"dtype": torch.long, "device": "meta"}
+    tokens, letters, places = (torch.zeros(size, **numbers) for size in ((4,), (4, 6), (2, 3)))
+    words = WordBatch(tokens, tokens, letters, torch.tensor([1, 2, 1, 6]), places, torch.tensor([3, 1]))
+    tagger = CountTagger(9, 3, [False] * 9, suffix=4, unknown=1).to("meta")
+    assert tagger._contexts(words).shape == (4, 6)
+    for order, count in ((1, 4), (2, 6)):  # of two, the end of each text counts
+        grams, origin = NaiveBayes(9, 3, order=order).to("meta")._grams(words)
+        assert (grams.shape, origin.shape) == ((count, order), (count,))
+        assert grams.device == origin.device == tokens.device
+
+
 LETTERS = "abdeginorstwBT"
 CAPITALS = [False, False, *(letter.isupper() for letter in LETTERS)]
 WORDS = ["a", "dog", "dogs", "bite", "bites"]

@@ -1,5 +1,6 @@
 """What else torch does with modules works around a network, or is a clear error; never silently wrong."""
 
+import copy
 import os
 
 import pytest
@@ -299,6 +300,7 @@ def test_parametrisations_of_vectors(cell):
     for mode in (True, False):
         rnn.train(mode)
         assert_close(on("cpu", rnn, x), on("loop", rnn, x), 1e-10)
+    assert_close(on("cpu", copy.deepcopy(rnn), x), on("loop", rnn, x), 1e-10)
     found = []
     for rnn.backend in ("cpu", "loop"):
         inputs = dict(rnn.named_parameters())

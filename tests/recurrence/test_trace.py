@@ -285,6 +285,29 @@ def test_names_may_come_from_beside_and_in_any_letters():
     assert_close(on("cpu", rnn, x), on("loop", rnn, x), 1e-10)
 
 
+class Plain(Cell):
+    state = ("h",)
+    gates = ("a",)
+
+
+class Widened(Plain):
+    gates = ("a", "b")
+
+
+class Scaled(Plain):
+    """It names nothing itself."""
+
+
+class Both(Scaled, Widened):
+    def R(self, x, h, s):
+        return self.State(h=tanh(x.a + h.b))
+
+
+def test_a_second_base_class_may_bring_the_names():
+    assert Both.gates == ("a", "b")
+    assert RNN(Both, 3, 5)(torch.randn(2, 4, 3)).outputs.shape == (2, 4, 5)
+
+
 class Through(torch.autograd.Function):
     """A step whose gradient is taken to be one: nothing that equations could say."""
 
@@ -348,6 +371,17 @@ def test_a_private_option_that_changes_is_read_anew():
     after = on("cpu", rnn, x)
     assert_close(after, on("loop", rnn, x), 1e-10)
     assert not torch.allclose(after["outputs"], before["outputs"])
+
+
+def test_what_others_keep_at_a_cell_is_no_option(monkeypatch):
+    """A hook that counts calls there would have the equations read at each of them."""
+    rnn, x = RNN(Cooling, 3, 5), torch.randn(2, 4, 3)
+    cell = rnn.cells[0][0]
+    cell.register_forward_hook(lambda cell, given, found: setattr(cell, "_found", found))
+    rnn(x)
+    monkeypatch.setattr(Cell, "_trace", lambda cell: pytest.fail("the equations are read anew"))
+    rnn(x)
+    assert cell._found.outputs.shape == (2, 4, 5)
 
 
 @pytest.mark.parametrize(

@@ -284,7 +284,9 @@ def test_blank_lines(tmp_path):
         ready("lm", tmp_path, data="\n \n")
 
 
-@pytest.mark.parametrize("rule", [{"decoding.min_length": 160}, {"decoding.no_repeat": 1}])
+@pytest.mark.parametrize(
+    "rule", [{"decoding.min_length": 160}, {"decoding.no_repeat": 1}, {"decoding.prefix": "a" * 160}]
+)
 def test_no_rule_of_decoding_stops_the_samples_of_a_training(rule, tmp_path):
     settings = {"text.unit": "character", "decoding.max_length": None} | rule
     one = ready("lm", tmp_path, settings, data="ab ba\n")

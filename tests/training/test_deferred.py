@@ -40,7 +40,8 @@ def weights_of(trainer):
 class Waits(TorchDispatchMode):
     """Counts what makes the host wait for a GPU: numbers that it reads, and results of unknown size.
 
-    Only of what would lie there: ``held`` tensors, and all that comes of them.
+    Only of what would lie there: ``held`` tensors, and all that comes of them. Under a mode of torch, cells
+    take the plain loop.
     """
 
     NAMES = ("_local_scalar_dense", "nonzero", "masked_select", "unique_consecutive", "equal")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Collection, Iterable
+from copy import deepcopy
 from dataclasses import replace
 from inspect import unwrap
 from keyword import iskeyword
@@ -37,7 +38,7 @@ _OWN = (
 )
 
 # Attributes that are no options: when they change, the equations stay.
-_DERIVED = ("training", "_traced", "_inputs", "_products", "_state_shapes", "_output_size")
+_DERIVED = ("training", "_traced", "_options", "_inputs", "_products", "_state_shapes", "_output_size")
 
 
 class _Finished(type(nn.Module)):  # type: ignore[misc]
@@ -92,7 +93,9 @@ class Cell(nn.Module, metaclass=_Finished):
         super().__init_subclass__()
         for kind in ("state", "gates", "vectors"):  # its own, or those of a class beside Cell
             taken = (*_OWN, *dir(Cell)) if kind == "vectors" else ()
-            setattr(cls, kind, _check_names(f"{cls.__name__}.{kind}", getattr(cls, kind), taken))
+            names = _check_names(f"{cls.__name__}.{kind}", getattr(cls, kind), taken)
+            if getattr(cls, kind) != names:  # else a second base class may still bring its own
+                setattr(cls, kind, names)
         if not cls.state:
             raise ArgumentError(
                 f"{cls.__name__}.state is empty; name at least one state, as in state = ('h',)"
@@ -296,6 +299,7 @@ class Cell(nn.Module, metaclass=_Finished):
                 shown = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
                 raise EquationError(f"O must return a tensor (B, ·); for B = 2 it returned {shown}")
             self._output_size = output.shape[1]
+        self._options = frozenset(self.__dict__)
 
     def _name_blocks(self) -> None:
         self.Inputs = _named("x", self._inputs) if self.gates and not self.joined else None
@@ -321,19 +325,21 @@ class Cell(nn.Module, metaclass=_Finished):
 
     def _misread(self, error: AttributeError | TypeError) -> EquationError:
         """Why R cannot be read, and at which line."""
+        code = getattr(unwrap(type(self).R), "__code__", None)
+        places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+        lines = [line for file, line in places if code is not None and file == code.co_filename]
         if isinstance(error, EquationError):
             reason = str(error.args[0])
         elif isinstance(error, AttributeError):
             names = ", ".join((*self.state, *self.vectors))
             reason = f"R asks for what is not there: {error}; states and vectors: {names}"
-        else:
+        elif not lines or "State.__new__()" in str(error):
             fields = ", ".join(f"{name}=…" for name in self.state)
             reason = f"{error}; R(self, x, h, s) is what is called, and self.State({fields}) what it returns"
-        code = getattr(unwrap(type(self).R), "__code__", None)
+        else:
+            reason = str(error)
         if code is None or type(self).R is Cell.R:
             return EquationError(reason)
-        places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-        lines = [line for file, line in places if file == code.co_filename]
         return EquationError(f"{reason} ({code.co_filename}:{(code.co_firstlineno, *lines)[-1]})")
 
     def _try_step(self) -> tuple[str, ...]:
@@ -352,12 +358,23 @@ class Cell(nn.Module, metaclass=_Finished):
     def __setattr__(self, name: str, value: Any) -> None:
         if "_read" in self.__dict__:
             raise EquationError(
-                f"R assigns self.{name}, but it is read only once; what a step leaves to the next is a state"
+                f"R assigns self.{name}, but it is read only once; what a step leaves to the next is a "
+                "state, what stays the same is set in __init__"
             )
         changed = self.__dict__.get(name) is not value and name not in _DERIVED
         super().__setattr__(name, value)
-        if changed and "_traced" in self.__dict__ and not isinstance(value, Tensor):
+        if changed and "_options" in self.__dict__ and not isinstance(value, Tensor) and self._reads(name):
             self._traced.clear()  # an option changed: read the equations anew
+
+    def _reads(self, name: str) -> bool:
+        """Whether R may read this attribute; not what others keep here under a private name."""
+        return name[0] != "_" or name in self._options or hasattr(type(self), name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Cell:
+        plain: Any = type_before_parametrizations(self)  # the other class refuses to give its state
+        copied = memo[id(self)] = self.__new__(type(self))
+        plain.__setstate__(copied, deepcopy(plain.__getstate__(self), memo))
+        return copied
 
     def __getstate__(self) -> dict[str, Any]:
         hidden = ("_traced", "Inputs", "Products")

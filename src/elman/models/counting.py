@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from elman.models.backoff import NOTHING, Backoff, Counted
 from elman.models.embedding import WordBatch
 from elman.tensors.checks import check_size
-from elman.tensors.rows import real_rows
+from elman.tensors.rows import length_mask, real_rows
+from elman.tensors.transfer import moved
 
 Batches = Callable[[], Iterable[Any]]
 
@@ -118,8 +119,9 @@ class CountTagger(CountedModel):
 
     def _contexts(self, words: WordBatch) -> Tensor:
         """(U, 2 + suffix): capitalisation, letters from the last on, word."""
-        letters, lengths = words.characters, words.character_lengths[:, None]
-        places = lengths - 1 - torch.arange(self.suffix, device=lengths.device)  # (U, suffix)
+        letters = words.characters
+        lengths = moved(words.character_lengths, letters.device)[:, None]
+        places = lengths - 1 - torch.arange(self.suffix, device=letters.device)  # (U, suffix)
         endings = letters.gather(1, places.clamp_min(0)).where(places >= 0, 0)
         capital = self.capitals[letters[:, :1]].long()
         word = words.tokens.where(words.tokens != self.unknown, NOTHING)[:, None]
@@ -183,12 +185,12 @@ class NaiveBayes(CountedModel):
         ids, lengths = words.tokens[words.places], words.lengths
         past = ids.new_full((len(ids), self.order), NOTHING)
         if self.order > 1:
-            after = torch.arange(ids.shape[1], device=ids.device) >= lengths[:, None]
-            ids = F.pad(ids.masked_fill(after, self.V), (0, 1), value=self.V)
+            read = length_mask(moved(lengths, ids.device), ids.shape[1])
+            ids = F.pad(ids.masked_fill(~read, self.V), (0, 1), value=self.V)
             past[:, -1], lengths = self.V, lengths + 1
         contexts, _ = histories(ids, None, past, self.order)
-        origin = torch.arange(len(ids), device=ids.device).repeat_interleave(lengths)
-        return real(contexts, lengths), origin
+        origin = torch.arange(len(ids), device=lengths.device).repeat_interleave(lengths)
+        return real(contexts, lengths), moved(origin, ids.device)
 
 
 class NgramGenerator(CountedModel):

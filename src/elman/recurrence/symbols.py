@@ -49,7 +49,7 @@ class Graph:
         """The result of an operation, with the few identities that gradients bring in folded."""
         if self.reading and not torch.is_grad_enabled():
             raise EquationError(
-                "equations cannot stop or replace a gradient (torch.no_grad, an autograd.Function with a "
+                "equations cannot stop or replace a gradient (torch.no_grad and its like, a Function with a "
                 f"backward of its own); {FREE_FORM}"
             )
         symbols = [a if isinstance(a, Symbol) else self.constant(float(a)) for a in arguments]

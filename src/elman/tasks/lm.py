@@ -308,6 +308,7 @@ class Lm(Task[LmSettings], Generates):
 
     def samples(self, model: LanguageModel, examples: Examples) -> list[str]:
         """Short draws; rules that ask for more than so few tokens can give are left to ``generate``."""
+        length = 30 if self.unit.name == "word" else 150
         drawn = self.config.decoding.model_copy(
             update={
                 "strategy": "sample",
@@ -315,7 +316,7 @@ class Lm(Task[LmSettings], Generates):
                 "n_best": 1,
                 "min_length": 0,
                 "no_repeat": 0,
-                "max_length": 30 if self.unit.name == "word" else 150,
+                "max_length": max(length, len(self.unit.split(self.config.decoding.prefix))),
             }
         )
         return [one["text"] for one in self.generate(model, [""], drawn)]

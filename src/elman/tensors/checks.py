@@ -99,7 +99,7 @@ def check_lengths(lengths: Any, B: int, T: int, device: torch.device) -> Tensor:
                 f"lengths[{row}] is {low if low < 1 else high}; "
                 f"a length is at least 1 and at most the {T} steps of x"
             )
-    return checked.to(device, non_blocking=True)
+    return checked.to(device, non_blocking=device.type == "cuda")
 
 
 def _show(shape: Sequence[int | str]) -> str:

@@ -269,6 +269,8 @@ def _packed(
     blocks = [weight.view(H, G, H) for weight in present]
     blocks = blocks if turned else [block.permute(2, 1, 0) for block in blocks]
     if shape == (H, G, H) and walk.D == 1:
+        if present[0].dtype == walk.numbers:
+            return blocks[0].contiguous()
         return present[0].new_empty(shape, dtype=walk.numbers).copy_(blocks[0])  # converted on the way
     packed = present[0].new_zeros(walk.D, *shape, dtype=walk.numbers)
     for place, block in zip(packed, blocks, strict=True):
