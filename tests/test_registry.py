@@ -124,6 +124,7 @@ class Sizeless(Decay):
     [
         (Gained, {}, r"E101: Gained needs the option 'gain'; set it in cell_options"),
         (Gained, {"gian": 1}, r"cell_options has 'gian', unknown to Gained; did you mean 'gain'\?"),
+        (Handing, {"gian": 1}, r"cell_options has 'gian', unknown to Handing; did you mean 'gain'\?"),
         (Gained, {"gain": 1, "hidden_size": 3}, r"has 'hidden_size', unknown to Gained"),
         (
             Sizeless,
@@ -150,4 +151,15 @@ def test_an_error_of_a_users_file_has_its_place(tmp_path):
     assert users_place(caught.value) == f"{path}:8: Leaky.R"
     with pytest.raises(ZeroDivisionError) as caught:
         1 / 0  # noqa: B018
+    assert users_place(caught.value) is None
+
+
+def test_an_error_of_ours_is_not_the_users(tmp_path):
+    """Though it was a user's class that called."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        CELL_FILE + '    def O(self, s):\n        return self.block("W_h", "z")\n', encoding="utf-8"
+    )
+    with pytest.raises(ValueError, match="z") as caught:
+        RNN(f"{path}:Leaky", 2, 3)
     assert users_place(caught.value) is None

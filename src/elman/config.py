@@ -22,7 +22,8 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]  # torch takes 64 bits, and drawing counts on from here
+Widths = Count | Annotated[list[Count], Field(min_length=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**64)]  # what torch takes
 
 
 class Section(BaseModel):
@@ -73,9 +74,7 @@ class NetworkSettings(Section):
 
     cell: str = Field("lstm", description="name of a cell")
     cell_options: dict[str, Any] = Field({}, description="options of the cell's constructor")
-    hidden: Count | Annotated[list[Count], Field(min_length=1)] | None = Field(
-        None, description="width; a list: one a layer"
-    )
+    hidden: Widths | None = Field(None, description="width; a list: one a layer")
     layers: Count | None = Field(None, description="stacked layers")
     bidirectional: bool = Field(False, description="read in both directions")
     embedding: Annotated[int, Field(ge=0)] | None = Field(None, description="width of a token; 0: one-hot")
@@ -384,8 +383,10 @@ def _misplaced_truths(
         default = None if field is None else field.get_default()
         if isinstance(default, Section) and isinstance(value, Mapping):
             yield from _misplaced_truths(type(default), value, path, (*within, name))
-        elif field is not None and not {"bool", "Any"} & set(
-            re.findall(r"\w+", _type_name(field.annotation))
+        elif (
+            field is not None
+            and not isinstance(default, Section)
+            and not {"bool", "Any"} & set(re.findall(r"\w+", _type_name(field.annotation)))
         ):
             parts = value.values() if isinstance(value, Mapping) else value
             inner = parts if isinstance(value, (Mapping, list, tuple)) else [value]

@@ -118,13 +118,22 @@ def construct(part: type, *sizes: int, options: Mapping[str, Any] | None, named:
         )
     known = [*places[len(sizes) :], *(one for one in parameters if one.kind is one.KEYWORD_ONLY)]
     names = [one.name for one in known]
+    if inspect.Parameter.VAR_KEYWORD in kinds:  # they go on to the constructors of its base classes
+        names += [name for base in part.__mro__[1:] for name in _keywords(base)]
     for name in given:
-        if name not in names and inspect.Parameter.VAR_KEYWORD not in kinds:
+        if name not in names:
             raise ArgumentError(f"{named} has {name!r}, unknown to {part.__name__}; {nearest(name, names)}")
     for one in known:
         if one.default is one.empty and one.name not in given:
             raise ArgumentError(f"{part.__name__} needs the option {one.name!r}; set it in {named}")
     return part(*sizes, **given)
+
+
+def _keywords(part: type) -> list[str]:
+    """Names that the constructor of a class takes, all of them where it takes any."""
+    own = vars(part).get("__init__")
+    parameters = list(inspect.signature(own).parameters.values())[1:] if inspect.isfunction(own) else []
+    return [one.name for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)]
 
 
 def _base_of(part: type) -> str:
@@ -137,11 +146,14 @@ def _base_of(part: type) -> str:
 
 
 def users_place(error: BaseException) -> str | None:
-    """Where an error came out of a file that a user's class was loaded from; None: it came from elsewhere."""
+    """Where in the file of a user's class an error arose, or in a library that it called; else None."""
     frames = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
+    own = str(Path(__file__).parent)
     for code, line in reversed(frames):
         if code.co_filename in _USERS_FILES:
             return f"{code.co_filename}:{line}: {code.co_qualname}"
+        if code.co_filename.startswith(own):
+            return None
     return None
 
 

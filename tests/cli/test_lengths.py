@@ -7,6 +7,7 @@ import pytest
 
 from elman import load
 from elman.cli.lengths import picture, span, table
+from elman.inspection.lettering import _say_once
 from elman.metrics.sequences import LengthBucket
 from tiny import elman
 from tiny_tasks import descend, ready, save
@@ -65,6 +66,7 @@ def test_runs_stand_side_by_side_in_table_and_picture_A6(runs, pairs, tmp_path):
 
 def test_what_a_font_lacks_is_said_in_a_line(runs, pairs, tmp_path):
     """Two networks of a kind are called by their folders; nobody has a font for this private character."""
+    _say_once.cache_clear()
     named, out = tmp_path / "\U000f1234", tmp_path / "lengths.png"
     named.symlink_to(runs["second"])
     done = elman("evaluate", runs["attentive"], pairs, "--against", named, "--out", out)
@@ -72,7 +74,6 @@ def test_what_a_font_lacks_is_said_in_a_line(runs, pairs, tmp_path):
     notice, picture = done.err.splitlines()
     assert notice.startswith("no installed font has some of the characters")
     assert picture == f"picture: {out}"
-
 
 
 def test_the_one_that_learned_is_seen_to_be_better_A6(runs, pairs):

@@ -237,7 +237,7 @@ WRONG = {
             "{run}",
         ],
         2,
-        "and named columns; leave out one of them",
+        "is a second file, which data.columns does not fit; leave out one of them",
     ),
     "prefix alone": (
         ["train", "seq2seq", "--train", "{lm}", "--prefix", "x", "--out", "{run}"],
@@ -464,8 +464,8 @@ class Wanting(Misspelt):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Misspelt", "cells.py:8: Misspelt.R: E101: NameError: name 'shift' is not defined; mend it there"),
-        ("Failing", "cells.py:13: Failing.__init__: E101: ValueError: no such luck; mend it there"),
+        ("Misspelt", "cells.py:8: Misspelt.R: E101: NameError: name 'shift' is not defined"),
+        ("Failing", "cells.py:13: Failing.__init__: E101: ValueError: no such luck"),
         ("Wanting", "E101: Wanting needs the option 'gain'; set it in cell_options"),
     ],
 )

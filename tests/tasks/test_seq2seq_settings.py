@@ -365,7 +365,7 @@ def test_a_complete_file_has_every_setting_in_its_table():
         ("model.form=three", "model.form is 'three': "),
         ("training.teacher_forcing=1.5", "training.teacher_forcing is 1.5: "),
         ("training.teacher_forcing_schedule=sigmoid", "training.teacher_forcing_schedule is 'sigmoid': "),
-        ("evaluation.metrics=['rouge']", "evaluation.metrics is 'rouge': "),
+        ("evaluation.metrics=['rouge']", "evaluation.metrics[0] is 'rouge': "),
     ],
 )
 def test_a_mistake_is_named_with_its_whole_key(pair, message):

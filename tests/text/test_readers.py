@@ -560,10 +560,6 @@ def test_all_mistakes_of_a_source_at_once():
         Source("a", columns={"text": -1}, format="x", delimiter="xx")
     with pytest.raises(ConfigError, match=r"and named columns; .* and a delimiter; .* the format 'text'"):
         Source("a", separator="|", columns={"text": 0}, delimiter="tab", format="text")
-    with pytest.raises(
-        ConfigError, match=r"a second file, b, and named columns; .* and a delimiter; leave out"
-    ):
-        Source("a", target="b", columns={"text": 0}, delimiter="tab")
     with pytest.raises(ConfigError, match="both files are standard input"):
         Source("-", target="-")
 
@@ -671,8 +667,15 @@ def test_a_quote_or_a_sentence_cannot_swallow_a_corpus(tmp_path, monkeypatch):
 
 def test_an_object_of_many_keys_is_read_at_once(tmp_path):
     """Looking for a key that stands twice takes as long as there are keys, not their square."""
-    line = json.dumps({"text": "a", "label": "b"} | {f"word {number}": number for number in range(40_000)})
-    start = time.process_time()
-    [record] = reading(tmp_path, "a.jsonl", line)
-    assert record.fields == {"text": "a", "label": "b"}
-    assert time.process_time() - start < 2
+
+    def taken(keys):
+        line = json.dumps({"text": "a", "label": "b"} | {f"word {number}": number for number in range(keys)})
+        times = []
+        for _ in range(3):
+            start = time.process_time()
+            [record] = reading(tmp_path, "a.jsonl", line)
+            times.append(time.process_time() - start)
+            assert record.fields == {"text": "a", "label": "b"}
+        return min(times)
+
+    assert taken(32_000) < 16 * taken(4_000)  # 64 times the square

@@ -170,7 +170,7 @@ def test_a_kill_before_a_link_was_set_is_made_good(run, finished, pointer, monke
             raise KeyboardInterrupt
         checkpoint_module.point(folder, name, target)
 
-    monkeypatch.setattr(run_module, "point", lambda *arguments: None)  # resuming sets the links first
+    monkeypatch.setattr(run_module, "mend_link", lambda *arguments: None)  # resuming sets the links first
     monkeypatch.setattr(session_module, "point", killed)
     assert resume(run).code == 130
     assert checkpoints(run)[-1] == "update-00000060"
@@ -230,6 +230,31 @@ def test_a_copy_with_folders_in_place_of_links_goes_on(finished, tmp_path):
     assert (run / "best").is_symlink()
     assert timeless(run) == timeless(finished)
     assert not [path for path in run.iterdir() if ".tmp-" in path.name]
+
+
+def test_a_copy_that_is_better_than_its_checkpoint_stays(finished, tmp_path):
+    """Links that were copied as folders may be the only good copy."""
+    run = shutil.copytree(finished, tmp_path / "run", symlinks=False)
+    name = (finished / "best").readlink()
+    (run / name / "model.safetensors").write_bytes(b"damaged")
+    expected = elman("predict", finished, stdin=b"the dog\n")
+    for _ in range(2):
+        assert elman("predict", run, stdin=b"the dog\n") == expected
+        resume(run)
+
+
+def test_a_reader_that_goes_away_ends_training_and_takes_nothing_with_it(data, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+
+    def gone(*given):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(train_module.Progress, "__call__", gone)
+    with pytest.raises(BrokenPipeError):
+        elman(*train_command("lm-sentence", data, run))
+    assert (run / "config.toml").is_file()
+    monkeypatch.undo()
+    assert resume(run).code == 0
 
 
 def test_observers_are_told_where_a_run_goes_on(run):
@@ -513,6 +538,7 @@ def test_a_run_whose_device_is_gone_says_how_to_go_on(found, device, data, tmp_p
     config = run / "config.toml"
     config.write_text(config.read_text().replace('device = "cpu"', 'device = "cuda:1"'))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: found)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: found > 0)
     answer = elman("train", "--out", run, "--resume")
     assert answer.code == 2
     remedy = f"; set training.device = '{device}' (a run that is continued: in its config.toml)"

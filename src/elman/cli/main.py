@@ -273,8 +273,8 @@ def run() -> None:
         raise SystemExit(error.exit_code) from None
     except Exception as error:
         place = users_place(error)
-        if place is None:
+        if place is None or isinstance(error, (MemoryError, OSError)):
             raise
         number, name = ArgumentError.number, type(error).__name__
-        print(f"elman: {place}: {number}: {name}: {error}; mend it there", file=sys.stderr)
+        print(f"elman: {place}: {number}: {name}: {error}", file=sys.stderr)
         raise SystemExit(ArgumentError.exit_code) from None

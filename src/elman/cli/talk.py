@@ -19,13 +19,14 @@ def say(line: str = "") -> None:
 
 def put(line: str) -> None:
     """One line of data."""
-    with written():
-        sys.stdout.write(line + "\n")
+    if sys.stdout is not None:  # so it is where the shell closed it
+        with written():
+            sys.stdout.write(line + "\n")
 
 
 def flush() -> None:
     """What was put so far is on its way."""
-    if sys.stdout is not None:  # so it is where the shell closed it
+    if sys.stdout is not None:
         with written():
             sys.stdout.flush()
 

@@ -12,6 +12,7 @@ from typing import Any
 from elman.cli.talk import put_json, say
 from elman.config import (
     Config,
+    DataSettings,
     ModelSettings,
     NetworkSettings,
     changed,
@@ -38,7 +39,7 @@ from elman.training.run import (
     settings_class,
     train_run,
 )
-from elman.training.session import Interrupted
+from elman.training.session import LOCK, Interrupted, alone
 from elman.training.sources import corpus_settings, exists
 
 OPTIONS = ("cell_options", "attention_options", "columns")  # tables that are one setting
@@ -88,6 +89,7 @@ def collect(
         put(suited, key, value)
     settings = validate(kind, merge(suited, merged), config)
     exists(settings)
+    check_layout(settings.data)
     if "-" in (settings.data.train, settings.data.train_target, settings.data.dev, settings.data.dev_target):
         raise FileError(
             "training reads its files more than once, standard input can be read only once",
@@ -95,6 +97,15 @@ def collect(
             remedy="save it as a file",
         )
     return changed(settings, dict(users_files(settings)))
+
+
+def check_layout(data: DataSettings) -> None:
+    """Two files are read line by line: what is said of the columns of one file would not be heard."""
+    said = [key for key in ("columns", "delimiter") if getattr(data, key) is not None]
+    pairs = data.train_target is not None and (data.dev is None or data.dev_target is not None)
+    if pairs and said:
+        second = f"{data.train_target} is a second file"
+        raise ConfigError(f"{second}, which data.{said[0]} does not fit; leave out one of them")
 
 
 def users_files(config: Config) -> Iterator[tuple[str, str]]:
@@ -129,7 +140,8 @@ def train(
     try:
         last = see_through(run, talkers, announce, continued=continued, there=there)
     except FileError as error:
-        if continued and not Path(str(error.path)).is_absolute():
+        path = Path(str(error.path))
+        if continued and not path.is_absolute() and not path.exists():
             error.remedy = (
                 "paths of a run are relative to the folder where its training began: continue it from there, "
                 f"or write whole paths into {run / 'config.toml'}"
@@ -162,11 +174,13 @@ def see_through(
     except Interrupted as stop:
         say(f"{stop}. Continue with:\n  elman train --out {shlex.quote(str(run))} --resume")
         raise SystemExit(stop.exit_code) from None
-    except RunExistsError:  # another process was quicker to continue it
+    except OSError:  # who read the messages has gone, or a disk is full: it can go on
         raise
     except Exception:  # a user's class may raise any
-        if not continued and not (run / "last").exists():  # there is nothing to go on from
-            remove(run, empty=there)
+        if not continued:
+            with suppress(OSError, RunExistsError), alone(run):  # else another process goes on with it
+                if not (run / "last").exists():  # there is nothing to go on from
+                    remove(run, empty=there)
         raise
     finally:
         for observer in observers:
@@ -178,7 +192,7 @@ def see_through(
 
 def remove(run: Path, *, empty: bool = False) -> None:
     """The folder with all that is in it; or to be ``empty``, or where no more can go (a link, "."), that."""
-    for path in run.iterdir():
+    for path in sorted(run.iterdir(), key=lambda path: path.name == LOCK):  # which holds others off
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

@@ -190,7 +190,7 @@ def generate(
             )
     seed = predictor.config.decoding.seed
     for prompt, copy in itertools.product(prompts or [""], range(number)):
-        predictor.task.config = changed(predictor.config, {"decoding.seed": seed + copy})
+        predictor.task.config = changed(predictor.config, {"decoding.seed": (seed + copy) % 2**64})
         [one] = predictor.generate([prompt], trace=0 if trace else None)
         if as_json:
             put_json({key: value for key, value in one.items() if key not in ("line", "prediction")})

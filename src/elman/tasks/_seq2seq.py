@@ -16,6 +16,7 @@ from elman.config import (
     Share,
     TextSettings,
     TrainingSettings,
+    Widths,
 )
 from elman.errors import ElmanError
 from elman.registry import ATTENTIONS
@@ -81,7 +82,7 @@ class SideModel(Section):
 
     cell: str | None = Field(None, description="as model.cell")
     cell_options: dict[str, Any] | None = Field(None, description="as model.cell_options")
-    hidden: Count | list[Count] | None = Field(None, description="as model.hidden")
+    hidden: Widths | None = Field(None, description="as model.hidden")
     layers: Count | None = Field(None, description="as model.layers")
     bidirectional: bool | None = Field(None, description="as model.bidirectional")
 

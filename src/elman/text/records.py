@@ -98,22 +98,17 @@ class Source:
             raise ConfigError(f"{self.path}: {'; '.join(mistakes)}")
 
     def _layout_mistakes(self) -> list[str]:
-        """A separator, or a second file, says all about the layout; what else is said would contradict it."""
-        others = {"named columns": self.columns, "a delimiter": self.delimiter}
-        if self.separator is not None:
-            said = f"a separator, {self.separator!r}"
-            others |= {
-                "a second file": self.target,
-                f"the format {self.format!r}": None if self.format == "separated" else self.format,
-            }
-        elif self.format == "separated":
-            return ["the format 'separated' needs a separator"]
-        elif self.target is not None:
-            said = f"a second file, {self.target}"
-        else:
-            return []
+        """A separator says all about a file's layout; what else is said would contradict it."""
+        if self.separator is None:
+            return ["the format 'separated' needs a separator"] if self.format == "separated" else []
+        others = {
+            "a second file": self.target,
+            "named columns": self.columns,
+            "a delimiter": self.delimiter,
+            f"the format {self.format!r}": None if self.format == "separated" else self.format,
+        }
         return [
-            f"{said}, and {other}; leave out one of them"
+            f"a separator, {self.separator!r}, and {other}; leave out one of them"
             for other, value in others.items()
             if value is not None
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
 import os
@@ -85,6 +84,8 @@ class Store:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "lock", "wb") as lock:
+            import fcntl  # Windows has none: there a trained run can be used
+
             fcntl.flock(lock, fcntl.LOCK_EX)  # two runs may encode the same corpus at the same time
             try:
                 _put_in_place(folder, _write_parts(folder, rows), key)

@@ -20,7 +20,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -133,7 +133,7 @@ def put_back(run: Path) -> None:
     """Let a checkpoint that was set aside, and whose replacement a crash kept away, take its place again."""
     for aside in (run / "checkpoints").glob(f"*{_OLD}"):
         folder = aside.with_name(aside.name.removesuffix(_OLD))
-        if not folder.exists():
+        if _NAME.fullmatch(folder.name) and not folder.exists():
             with _explained("cannot put the checkpoint back", folder):
                 _rename(aside, folder)
 
@@ -154,6 +154,19 @@ def point(run: Path, pointer: str, name: str) -> None:
         _link(Path("checkpoints") / name, temporary)
         _rename(temporary, link)
         _sync(run)
+
+
+def mend_link(run: Path, pointer: str, name: str) -> None:
+    """Let a pointer that a kill or a copy lost be a link again, if its checkpoint is sound.
+
+    What was copied as a folder may be the only good copy of a damaged checkpoint.
+    """
+    link, place = run / pointer, Path("checkpoints") / name
+    if link.is_symlink() and link.readlink() == place:
+        return
+    with suppress(RunError):
+        load_checkpoint(run / place)
+        point(run, pointer, name)
 
 
 def prune(run: Path, keep: Collection[str]) -> None:

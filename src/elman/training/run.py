@@ -20,11 +20,10 @@ from elman.layers.rnn import RNN
 from elman.registry import TASKS
 from elman.tasks.base import Examples, Task, read_json
 from elman.training.checkpoint import (
-    MANIFEST,
     checkpoint_name,
     load_checkpoint,
+    mend_link,
     newest_checkpoint,
-    point,
     put_back,
 )
 from elman.training.loop import Trainer
@@ -198,7 +197,8 @@ def find_device(name: str) -> torch.device:
         known = False
     if not known:
         raise ConfigError(f"training.device is {name!r}; set {' or '.join(map(repr, DEVICES))}")
-    if device.type == "cuda" and (device.index or 0) >= (found := torch.cuda.device_count()):
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= found:
         raise ConfigError(
             f"training.device is {name!r}, but torch finds {found or 'no'} CUDA device{'s' * (found > 1)}; "
             f"set training.device = {'cuda' if found else 'cpu'!r} "
@@ -238,9 +238,7 @@ def _train(
         trainer.restore(checkpoint.model, checkpoint.optimizer, checkpoint.extra, checkpoint.state)
         now = trainer.position
         for pointer, update in (("last", now.update), ("best", now.best_update)):
-            name = checkpoint_name(update)
-            if (run / "checkpoints" / name / MANIFEST).is_file():  # a kill or a copy may have lost its link
-                point(run, pointer, name)
+            mend_link(run, pointer, checkpoint_name(update))
         if now.finished and (last := end_of(log)):
             say(f"{run} has ended already at update {now.update} ({now.finished}); nothing is changed")
             return last

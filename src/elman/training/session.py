@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import signal
@@ -189,6 +188,8 @@ def alone(run: Path) -> Iterator[None]:
 
 def _taken(lock: IO[str]) -> bool:
     """Is the lock ours now? Who only looks whether it may begin has it for a moment, and is waited for."""
+    import fcntl  # Windows has none: there a trained run can be used
+
     end = time.monotonic() + MOMENT
     while True:
         try:
