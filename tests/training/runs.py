@@ -1,0 +1,34 @@
+"""Runs that were trained, stopped and damaged."""
+
+import shutil
+
+from tiny import (
+    elman,
+)
+
+SHORT = {
+    "training.max_steps": 60,
+    "training.validate_every": 20,
+    "training.log_every": 5,
+    "training.save_seconds": 1000.0,
+}
+
+
+def resume(run):
+    return elman("train", "--out", run, "--resume")
+
+
+def checkpoints(run):
+    return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
+def set_back(run):
+    """As if a kill had come after update 40."""
+    shutil.rmtree(run / "checkpoints" / "update-00000060")
+
+
+def damage(folder):
+    path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
