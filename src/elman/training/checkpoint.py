@@ -20,7 +20,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -164,9 +164,11 @@ def mend_link(run: Path, pointer: str, name: str) -> None:
     link, place = run / pointer, Path("checkpoints") / name
     if link.is_symlink() and link.readlink() == place:
         return
-    with suppress(RunError):
+    try:
         load_checkpoint(run / place)
-        point(run, pointer, name)
+    except RunError:
+        return
+    point(run, pointer, name)
 
 
 def prune(run: Path, keep: Collection[str]) -> None:
