@@ -108,7 +108,7 @@ class CPUBench:
         found = {
             **asdict(result.case),
             "name": result.case.name,
-            "D": result.case.D,
+            "D": result.case.H,  # inputs are as wide as the state throughout
             "ours_seconds": asdict(result.ours),
             "peer_seconds": asdict(result.peer) if result.peer else None,
             "ratio": result.ratio,

@@ -30,11 +30,6 @@ class Case:
     limit: float | None = None
 
     @property
-    def D(self) -> int:
-        """Inputs are as wide as the state throughout."""
-        return self.H
-
-    @property
     def name(self) -> str:
         if self.mode == "first":
             return self.ours

@@ -100,7 +100,7 @@ def _stream(case: Case, rates: Rates, quick: bool) -> Result:
     with torch.inference_mode():
         ours, peer, rnn = build_stream(case)
         errors = compare_stream(case, ours, peer, rnn)
-        x = torch.randn(case.B, case.D)
+        x = torch.randn(case.B, case.H)
         calls = carry(ours, x), carry(peer, x)
         alternating = interleave(*calls, quick=quick)
         alone = interleave(*calls, quick=quick, block=BLOCK)

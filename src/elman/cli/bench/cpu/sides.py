@@ -41,14 +41,14 @@ REFERENCE_NUMBERS = 1 << 20  # B·T·H of the float64 loop; a larger case is com
 
 def draw(case: Case) -> Inputs:
     """A batch of this size, its start and the gradients that arrive."""
-    B, T, D, H = case.B, case.T, case.D, case.H
+    B, T, H = case.B, case.T, case.H
     lengths = None
     if case.padding:
         shortest = max(1, round((1 - 2 * case.padding) * T))  # evenly spread up to T
         lengths = torch.linspace(shortest, T, B).round().long()[torch.randperm(B)]
     drawn = {name: torch.randn(B, H) for name in ("h", "c", "d_h", "d_c")}
     return Inputs(
-        torch.randn(B, T, D),
+        torch.randn(B, T, H),
         lengths,
         torch.randn(B, T, H),
         {name: 0.5 * drawn[name] for name in ("h", "c")},
@@ -56,41 +56,28 @@ def draw(case: Case) -> Inputs:
     )
 
 
-class PlainLoop:
+class PlainLoop(Ours):
     """A copy of the cell's weights, walked by a loop of ``cells.py``."""
 
     def __init__(self, ours: Ours) -> None:
-        self.rnn, self.states = deepcopy(ours.rnn), ours.states
-        self.cell = self.rnn._all_cells()[0]
+        super().__init__(deepcopy(ours.rnn))
         self.loop = LOOPS[type(self.cell)]
-
-    def parameters(self) -> dict[str, Tensor]:
-        return dict(self.rnn.named_parameters())
-
-    def native(self, state: Tensor) -> Tensor:
-        return state
-
-    def turned(self, sequence: Tensor) -> Tensor:
-        return sequence
 
     def walk(self, x: Tensor, state: tuple[Tensor, ...], lengths: Tensor | None) -> tuple[Tensor, ...]:
         assert lengths is None
         return self.loop(self.cell, x, state)
-
-    def translate(self, gradients: Values) -> Values:
-        return gradients
 
 
 def build(case: Case) -> tuple[Ours, Side, bool]:
     """Both sides, and whether they compute the same function (then with the same weights)."""
     kind = OURS[case.ours]
     if case.peer == "Python loop":
-        ours = Ours(_shaken(RNN(kind, case.D, case.H)))
+        ours = Ours(_shaken(RNN(kind, case.H, case.H)))
         return ours, PlainLoop(ours), True
-    module = PEERS[case.peer or ""](case.D, case.H, batch_first=True)
+    module = PEERS[case.peer or ""](case.H, case.H, batch_first=True)
     same = kind is UserLSTM or kind.__name__ == {"RNN": "Elman"}.get(module._get_name(), module._get_name())
     if not same:
-        return Ours(_shaken(RNN(kind, case.D, case.H))), Torch(module), False
+        return Ours(_shaken(RNN(kind, case.H, case.H))), Torch(module), False
     if kind is not UserLSTM:
         return Ours(RNN.from_torch(module)), Torch(module), True
     order = [LSTM.gates.index(LSTM_NAMES[gate]) for gate in UserLSTM.gates]

@@ -19,11 +19,11 @@ Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
 
 def build_stream(case: Case) -> tuple[Step, Step, RNN]:
     """One step of ours and of the peer, (B, D) → (B, H), with the same weights; and our network."""
-    module = nn.LSTM(case.D, case.H, batch_first=True).eval()
+    module = nn.LSTM(case.H, case.H, batch_first=True).eval()
     rnn = RNN.from_torch(module)
     if case.peer == "nn.LSTM":
         return rnn.step, lambda x, state: _whole_layer(module, x, state), rnn
-    cell = nn.LSTMCell(case.D, case.H).eval()
+    cell = nn.LSTMCell(case.H, case.H).eval()
     cell.load_state_dict({name.removesuffix("_l0"): t for name, t in module.state_dict().items()})
     return rnn.step, lambda x, state: _cell(cell, x, state), rnn
 
@@ -51,7 +51,7 @@ def carry(step: Step, x: Tensor) -> Callable[[], None]:
 
 def compare_stream(case: Case, ours: Step, peer: Step, rnn: RNN) -> Errors:
     """The worst errors in the outputs of a short stream."""
-    x = torch.randn(case.B, STEPS, case.D)
+    x = torch.randn(case.B, STEPS, case.H)
     expected = RNN.from_torch(rnn.to_torch()).double()
     expected.backend = "loop"
     ours_y, peer_y = ({"outputs": _walk(step, x)} for step in (ours, peer))

@@ -144,7 +144,7 @@ class CUDABench:
         return {
             **asdict(case),
             "name": case.name,
-            "D": case.D,
+            "D": case.H,  # inputs are as wide as the state throughout
             **{name: asdict(found) if found else None for name, found in times.items()},
             "eager_ratio": result.eager,
             "graph_ratio": result.graph,

@@ -15,7 +15,7 @@ def explain(case: Case) -> list[str]:
     cell_class = OURS.get(case.ours, OURS["LSTM"])
     dtype = DTYPES[case.precision]
     with numbers(case):
-        cell = cell_class(case.D, case.H, initialisation="uniform").to(DEVICE, dtype)
+        cell = cell_class(case.H, case.H, initialisation="uniform").to(DEVICE, dtype)
         try:
             return list(ask(cell, case.B, dtype, directions=2 if case.bidirectional else 1))
         except ElmanError as error:

@@ -40,7 +40,7 @@ def build(case: Case, device: str) -> Pair:
     torch.manual_seed(1)
     rnn = fresh(case).to(DTYPES[case.precision])
     same = rnn.cell_class is not UserFourGates
-    module = time_major(rnn) if same else nn.LSTM(case.D, case.H).to(DTYPES[case.precision])
+    module = time_major(rnn) if same else nn.LSTM(case.H, case.H).to(DTYPES[case.precision])
     return Pair(Ours(rnn.to(device)), Torch(module.to(device), in_order=True), same)
 
 
@@ -48,7 +48,7 @@ def fresh(case: Case, dropout: float = 0.0) -> RNN:
     """Our network of a case: float32, on the CPU."""
     return RNN(
         OURS[case.ours],
-        case.D,
+        case.H,
         case.H,
         layers=case.layers,
         bidirectional=case.bidirectional,
@@ -69,9 +69,9 @@ def draw(case: Case, device: str) -> Inputs:
 
     The rows that are compared are drawn before the others: they are the same for every batch size.
     """
-    B, T, D = case.B, case.T, case.D
+    B, T, H = case.B, case.T, case.H
     random = torch.Generator(device).manual_seed(2)
-    widths = (D, case.H * (2 if case.bidirectional else 1))
+    widths = (H, H * (2 if case.bidirectional else 1))
 
     def rows(count: int) -> list[torch.Tensor]:
         return [torch.randn(count, T, width, generator=random, device=device) for width in widths]
