@@ -7,7 +7,7 @@ from typing import Any
 
 from elman.cli.probe import check_picture, save, told_apart
 from elman.cli.talk import fonts_told, put, put_json
-from elman.cli.use import check_layout, opened
+from elman.cli.use import check_target, opened
 from elman.errors import ArgumentError
 from elman.inspection.figures import curve_figure
 from elman.training.summary import network_name
@@ -19,7 +19,7 @@ def compare(
     """Every run writes the same outputs: a table or a line of JSON a run, and a picture by length."""
     if out is not None:
         check_picture(out)
-    check_layout(target, pairs)
+    check_target(target, pairs)
     found: dict[Path, list[dict[str, Any]]] = {}
     kinds = []
     for run in dict.fromkeys(runs):

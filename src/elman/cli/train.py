@@ -40,7 +40,7 @@ from elman.training.run import (
     train_run,
 )
 from elman.training.session import LOCK, Interrupted, alone
-from elman.training.sources import corpus_settings, exists
+from elman.training.sources import check_layout, corpus_settings, exists
 
 OPTIONS = ("cell_options", "attention_options", "columns")  # tables that are one setting
 USERS_CLASSES = (
@@ -89,7 +89,7 @@ def collect(
         put(suited, key, value)
     settings = validate(kind, merge(suited, merged), config)
     exists(settings)
-    check_layout(settings.data)
+    check_pairs(settings.data)
     if "-" in (settings.data.train, settings.data.train_target, settings.data.dev, settings.data.dev_target):
         raise FileError(
             "training reads its files more than once, standard input can be read only once",
@@ -99,13 +99,10 @@ def collect(
     return changed(settings, dict(users_files(settings)))
 
 
-def check_layout(data: DataSettings) -> None:
-    """Two files are read line by line: what is said of the columns of one file would not be heard."""
-    said = [key for key in ("columns", "delimiter") if getattr(data, key) is not None]
-    pairs = data.train_target is not None and (data.dev is None or data.dev_target is not None)
-    if pairs and said:
-        second = f"{data.train_target} is a second file"
-        raise ConfigError(f"{second}, which data.{said[0]} does not fit; leave out one of them")
+def check_pairs(data: DataSettings) -> None:
+    """Of two files for training and two or none for validation; where one of them is one, it has columns."""
+    said = [f"data.{key}" for key in ("columns", "delimiter") if getattr(data, key) is not None]
+    check_layout(data.train_target if data.dev is None or data.dev_target is not None else None, said)
 
 
 def users_files(config: Config) -> Iterator[tuple[str, str]]:

@@ -15,10 +15,10 @@ from elman.config import changed, parse_settings
 from elman.errors import ArgumentError, ColumnError, ConfigError, DataError, FileError
 from elman.predictor import Predictor, load
 from elman.text.files import open_lines
+from elman.training.sources import check_layout
 
 CHUNK = 256  # lines of a file that are answered together; what comes through a pipe is answered line by line
 OPEN = ("decoding.", "data.", "evaluation.")  # settings that training does not fix
-ONE_FILE = ("data.columns", "data.delimiter", "data.separator", "data.prefix")
 TOP = 5  # of the most probable tokens of a step, in a trace
 TRACED = ("trace", "tree", "source_tokens", "output_tokens", "attention")  # what a trace adds to an answer
 COLLECTED = 200  # alignments at most, so that memory does not grow with the file
@@ -129,7 +129,7 @@ def evaluate(
 ) -> None:
     """Figures; of an ensemble, losses are those of the first run and what is written is of all of them."""
     predictor = opened(run, pairs, ensemble)
-    check_layout(target, pairs)
+    check_target(target, pairs)
     figures, repairs = predictor.evaluate(path, target)
     for sentence in repairs.sentences():
         say(f"repaired: {sentence}")
@@ -147,11 +147,8 @@ def evaluate(
             put(f"\n{part}")
 
 
-def check_layout(target: str | None, pairs: list[str]) -> None:
-    """Two files are read line by line: a setting that says otherwise would not be heard."""
-    said = [key for key, _ in dotted(parse_settings(pairs)) if key in ONE_FILE]
-    if target is not None and said:
-        raise ConfigError(f"--target is a second file, which {said[0]} does not fit; leave out one of them")
+def check_target(target: str | None, pairs: list[str]) -> None:
+    check_layout(None if target is None else "--target", (key for key, _ in dotted(parse_settings(pairs))))
 
 
 def length_table(buckets: Sequence[Mapping[str, Any]]) -> str:

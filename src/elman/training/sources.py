@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from elman.text.readers import Record, Repairs, Source
 BUILTIN = "builtin:"
 MOST = 5000  # examples that are held out: a large file needs no larger part to be judged on
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".json")  # names of files that have no separator
+ONE_FILE = ("data.columns", "data.delimiter", "data.separator", "data.prefix")
 STREAM_BLOCK = 10  # lines of a running text that are held out together
 
 
@@ -123,6 +124,13 @@ def corpus_settings(path: str | None, task: str) -> dict[str, Any]:
     if corpus.task != task:
         raise ConfigError(f"{path} is a corpus for the task {corpus.task!r}, not {task!r}")
     return dict(corpus.settings)
+
+
+def check_layout(second: str | None, said: Iterable[str]) -> None:
+    """Two files are read line by line: a setting about the layout of one file would not be heard."""
+    wrong = [key for key in said if key in ONE_FILE]
+    if second is not None and wrong:
+        raise ConfigError(f"{second} is a second file, which {wrong[0]} does not fit; leave out one of them")
 
 
 def exists(config: Config) -> None:
