@@ -147,7 +147,8 @@ class RNN(nn.Module):
     def _walk(self, cells: list[Cell], x: Tensor, states: Any, lengths: Any, noises: list[Noise]) -> Unrolled:
         """One layer; where somebody listens to the calls of a cell, its cells are called one by one."""
         if not any(cell.has_hooks for cell in cells):
-            return unroll_layer(cells, x, states, lengths, noises=noises, backend=self.backend, checked=True)
+            seen = not torch.compiler.is_compiling()  # whoever compiles has no values to look at
+            return unroll_layer(cells, x, states, lengths, noises=noises, backend=self.backend, checked=seen)
         results = [
             cell(x, states[d], lengths, reverse=d == 1, noise=noises[d], backend=self.backend)
             for d, cell in enumerate(cells)

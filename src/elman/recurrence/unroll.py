@@ -61,7 +61,7 @@ def unroll_layer(
 ) -> Unrolled:
     """The directions of a layer, outputs side by side; the second of two reads from the end.
 
-    Lengths that are ``checked`` are known to be right and to lie where x lies.
+    Lengths that are ``checked`` lie where x lies, and their values were looked at, not only their shape.
 
     Under CUDA's autocast the recurrence computes in its numbers, with a float32 state; any other
     backend keeps the precision of the weights, since errors add up over time.

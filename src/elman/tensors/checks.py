@@ -52,6 +52,9 @@ def check_tensor(name: str, value: Any, shape: tuple[int | str, ...]) -> Tensor:
     """A tensor of this shape; a letter stands for any size of at least one."""
     if not isinstance(value, Tensor):
         raise ShapeError(f"{name} is a {type(value).__name__}; it must be a tensor of shape {_show(shape)}")
+    if value.layout is not torch.strided or value.is_nested:
+        kind = "nested" if value.is_nested else value.layout
+        raise ShapeError(f"{name} is a {kind} tensor; it must be a plain one of shape {_show(shape)}")
     sizes = value.shape
     if len(sizes) == len(shape):
         for rule, size in zip(shape, sizes, strict=True):
@@ -85,21 +88,33 @@ def check_lengths(lengths: Any, B: int, T: int, device: torch.device) -> Tensor:
             lengths = torch.as_tensor(lengths)
         except (TypeError, ValueError, RuntimeError) as error:
             raise ShapeError(f"lengths is {lengths!r}; it must hold {B} whole numbers ({error})") from None
+    if lengths.layout is not torch.strided or lengths.is_nested:
+        raise ShapeError("lengths is not a plain tensor; it must hold whole numbers, one a row of x")
     if lengths.dim() != 1 or len(lengths) != B:
         raise ShapeError(f"lengths has shape {_show(lengths.shape)}; it must be ({B}), one a row of x")
     if lengths.dtype.is_floating_point or lengths.dtype == torch.bool or lengths.dtype.is_complex:
         raise ShapeError(f"lengths is {lengths.dtype}; it must hold whole numbers")
     checked: Tensor = lengths.long()
-    recorded = checked.is_cuda and torch.cuda.is_current_stream_capturing()  # a graph has no values yet
-    if not (recorded or torch.compiler.is_compiling()):
-        low, high = torch.stack(torch.aminmax(checked)).tolist()  # at once
-        if low < 1 or high > T:
-            row = int(checked.argmin() if low < 1 else checked.argmax())
-            raise ShapeError(
-                f"lengths[{row}] is {low if low < 1 else high}; "
-                f"a length is at least 1 and at most the {T} steps of x"
-            )
+    if torch.compiler.is_exporting():  # an exported program asks for itself
+        inside = ((checked >= 1) & (checked <= T)).all()
+        torch._assert_async(inside, f"{ShapeError.number}: a length is at least 1 and at most the steps of x")
+    elif not (
+        torch.compiler.is_compiling() or (checked.is_cuda and torch.cuda.is_current_stream_capturing())
+    ):
+        check_length_values(checked, T)
     return checked.to(device, non_blocking=device.type == "cuda")
+
+
+def check_length_values(lengths: Tensor, T: int) -> int:
+    """Every length is at least 1 and at most T; the smallest of them. A GPU is waited for."""
+    low, high = torch.stack(torch.aminmax(lengths)).tolist()  # at once
+    if low < 1 or high > T:
+        row = int(lengths.argmin() if low < 1 else lengths.argmax())
+        raise ShapeError(
+            f"lengths[{row}] is {low if low < 1 else high}; "
+            f"a length is at least 1 and at most the {T} steps of x"
+        )
+    return int(low)
 
 
 def _show(shape: Sequence[int | str]) -> str:

@@ -15,14 +15,14 @@ _NOTHING = nullcontext()
 
 
 def opaque(function: Callable[P, T]) -> Callable[P, T]:
-    """``torch.compile`` leaves this function alone and compiles around it.
+    """``torch.compile`` leaves this function alone and compiles around it; an export looks into it.
 
     ``torch.compiler.disable`` alone would import the compiler at once, a second of start-up.
     """
 
     @functools.wraps(function)
     def undisturbed(*args: P.args, **kwargs: P.kwargs) -> T:
-        if torch.compiler.is_dynamo_compiling():
+        if torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting():
             return torch.compiler.disable(function)(*args, **kwargs)  # type: ignore[no-any-return]
         return function(*args, **kwargs)
 
@@ -54,6 +54,8 @@ def extraordinary(*tensors: Tensor | None) -> str | None:
             return f"a tensor is on {tensor.device}"
         if type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter:
             return f"a tensor is of the kind {type(tensor).__name__}"
+        if tensor._is_zerotensor():
+            return "a tensor has no memory, but stands for zeros"
     return None
 
 
