@@ -119,6 +119,49 @@ def test_every_function_over_the_whole_range(dtype):
     assert not wrong, f"name: (error, where): {wrong}"
 
 
+SMALL = {
+    "exp": torch.exp,
+    "sigmoid": sigmoid,
+    "log of sigmoid": lambda a: torch.log(sigmoid(a)),
+    "silu": F.silu,
+    "softplus": F.softplus,
+    "large and small": lambda a: 1e30 * torch.exp(a),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", SMALL)
+def test_results_below_the_normal_range(name, dtype):
+    """They keep the digits that there are: within some units of the smallest number, as torch has them."""
+    function, limits = SMALL[name], torch.finfo(dtype)
+
+    class Small(Cell):
+        state, gates = ("h",), ("a",)
+
+        def project(self, x):
+            return x
+
+        def R(self, x, h, s):
+            return self.State(h=function(x.a))
+
+    low = -110 if dtype == torch.float32 else -760
+    points = torch.linspace(low, 0.8 * low, 801, dtype=torch.float64).to(dtype)
+    cell, found = Small(len(points), len(points)).to(dtype), []
+    for backend in ("cpu", "loop"):
+        x = points[None, None].clone().requires_grad_()
+        y = cell(x, backend=backend).outputs
+        (slope,) = torch.autograd.grad(y.sum(), x)
+        found.append((y.detach(), slope))
+    assert (found[1][0] != 0).any()
+    for a, b in zip(*found, strict=True):
+        rounding = limits.smallest_normal * limits.eps
+        large = 1e30 if name == "large and small" else points.abs().max().item()
+        room = 8 * limits.eps * b.abs() + 4 * rounding * large
+        room = torch.where(b.isfinite(), room, 0.0)
+        same = (a == b) | (a.isnan() & b.isnan()) | ((a - b).abs() <= room)
+        assert same.all(), points[~same[0, 0]][:5]
+
+
 @pytest.mark.parametrize("backend", ["cpu", "loop"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("cell", [*CELLS, "hard_gate"])

@@ -1,4 +1,5 @@
-// Pointwise functions on vectors of REAL, for the equations of a cell. NaN goes in, NaN comes out.
+// Pointwise functions on vectors of REAL, for the equations of a cell. NaN goes in, NaN comes out (but of
+// `sign`, as in torch).
 // Included before the generated step; `kernel.c` follows it.
 #include <math.h>
 #include <stdint.h>
@@ -33,7 +34,8 @@ typedef int64_t WHOLE;
 #define LN2_HIGH 0.693147180369123816490
 #define LN2_LOW 1.90821492927058770002e-10
 #define EXP_LARGEST 709.782712893383973
-#define EXP_SMALLEST -708.0
+#define EXP_SMALLEST -745.2                   // below: zero; from -708.4 on the result is subnormal
+#define SIGMOID_FLAT 40.0
 #define TANH_FLAT 20.0
 #define LOG1P_TERMS 17
 #else
@@ -45,7 +47,8 @@ typedef int32_t WHOLE;
 #define LN2_HIGH 0.693359375f
 #define LN2_LOW -2.12194440e-4f
 #define EXP_LARGEST 88.7228394f
-#define EXP_SMALLEST -87.0f
+#define EXP_SMALLEST -104.0f                  // below: zero; from -87.4 on the result is subnormal
+#define SIGMOID_FLAT 20.0f
 #define TANH_FLAT 10.0f
 #define LOG1P_TERMS 8
 #endif
@@ -64,12 +67,13 @@ typedef WHOLE M __attribute__((vector_size(BYTES)));  // truth values (all bits)
 typedef REAL VU __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
 
 INLINE V all(REAL value) { return value - (V){0}; }  // minus: adding zero would change -0
+INLINE M truth(long condition) { return (M){0} - (WHOLE)(condition != 0); }
 INLINE V choose(M condition, V a, V b) { return (V)((condition & (M)a) | (~condition & (M)b)); }
 INLINE V larger(V a, V b) { return choose((a > b) | (a != a), a, b); }
 INLINE V smaller(V a, V b) { return choose((a < b) | (a != a), a, b); }
 INLINE V rectify(V a) { return choose(a < all(0), all(0), a); }
 INLINE V magnitude(V a) { return choose(a < all(0), -a, a); }
-INLINE V sign(V a) { return choose(a > all(0), all(1), choose(a < all(0), all(-1), a)); }
+INLINE V sign(V a) { return choose(a > all(0), all(1), choose(a < all(0), all(-1), all(0))); }
 
 // The three primitives below decide the speed of gates: where the processor has an instruction for
 // them, it is used.
@@ -85,8 +89,8 @@ INLINE V clamp(V a, V low, V high) {
   V y = choose(a < low, low, a);
   return choose(y > high, high, y);
 }
-INLINE V times_power_of_two(V a, V power) {  // `power` is a whole number for which 2^power is normal
-  return a * (V)((M)(power + ROUNDER) + EXPONENT_BIAS << EXPONENT_BITS);
+INLINE V times_power_of_two(V a, V power) {  // `power` is whole, and 2^(power - 1) is normal
+  return a * (V)((M)(power + ROUNDER) + (EXPONENT_BIAS - 1) << EXPONENT_BITS) * (REAL)2;
 }
 INLINE V reciprocal(V a) { return (REAL)1 / a; }
 #endif
@@ -127,10 +131,10 @@ INLINE V exponential(V a) {
   return choose(a != a, a, y);
 }
 
-INLINE V sigmoid(V a) {
-  V power, part = exponential_parts(-clamp(a, all(EXP_SMALLEST), all(-EXP_SMALLEST)), &power);
+INLINE V sigmoid(V a) {                          // zero where torch's is: where exp(-a) is infinite
+  V power, part = exponential_parts(-clamp(a, all(-EXP_LARGEST), all(SIGMOID_FLAT)), &power);
   V y = reciprocal((REAL)1 + times_power_of_two((REAL)1 + part, power));
-  return choose(a < all(EXP_SMALLEST), all(0), y);
+  return choose(a < all(-EXP_LARGEST), all(0), y);
 }
 
 INLINE V hyperbolic_tangent(V a) {               // expm1(2a) / (expm1(2a) + 2): exact near zero too
@@ -141,11 +145,10 @@ INLINE V hyperbolic_tangent(V a) {               // expm1(2a) / (expm1(2a) + 2):
 }
 
 INLINE V softplus(V a) {                         // max(a, 0) + log1p(exp(-|a|)), log1p(u) = 2 atanh(u / (2 + u))
-  V power, size = magnitude(a), part = exponential_parts(-clamp(size, all(0), all(-EXP_SMALLEST)), &power);
-  V u = choose(size > all(-EXP_SMALLEST), all(0), times_power_of_two((REAL)1 + part, power));
-  V z = u * reciprocal(u + (REAL)2), square = z * z, sum = all(0);
+  V u = exponential(-magnitude(a));
+  V twice = u * reciprocal(u * (REAL)0.5 + (REAL)1), square = twice * twice * (REAL)0.25, sum = all(0);
   for (int k = LOG1P_TERMS; k >= 0; k--) sum = sum * square + (REAL)1 / (REAL)(2 * k + 1);
-  return rectify(a) + (REAL)2 * z * sum;
+  return rectify(a) + twice * sum;
 }
 
 #if DOUBLE

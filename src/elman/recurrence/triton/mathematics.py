@@ -1,6 +1,6 @@
 """Pointwise functions for the equations of a cell, in Triton; the names are those of ``cpu/mathematics.c``.
 
-NaN goes in, NaN comes out. Importing this module needs Triton.
+NaN goes in, NaN comes out (but of ``sign``, as in torch). Importing this module needs Triton.
 """
 
 # Triton reads the source of these functions itself; Python never runs their bodies.
@@ -37,7 +37,7 @@ def magnitude(a):
 
 @triton.jit
 def sign(a):
-    return tl.where(a > 0.0, 1.0, tl.where(a < 0.0, -1.0, a))
+    return tl.where(a > 0.0, 1.0, tl.where(a < 0.0, -1.0, 0.0))
 
 
 @triton.jit
