@@ -9,6 +9,7 @@ import torch
 
 from comparison import assert_close, disturb
 from elman import RNN
+from elman.errors import ShapeError
 
 
 def begun(cell="lstm", B=1, **options):
@@ -158,3 +159,31 @@ def test_the_state_of_a_stream_is_a_state():
     copies = [pickle.loads(pickle.dumps(state)), copy.deepcopy(state), tuple(state), list(state)]
     for again in copies:
         assert_close({"y": rnn(x, state=again).last}, {"y": rnn(x, state=state).last}, 0.0)
+
+
+DAMAGES = {
+    "smaller": lambda t: t.set_(torch.zeros(1)),
+    "turned": lambda t: t.set_(torch.randn(5, 4).t()),
+    "no memory": lambda t: t.untyped_storage().resize_(0),
+    "other numbers": lambda t: setattr(t, "data", t.double()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_state_that_was_changed_in_its_place(damage):
+    """A step reads its state by address: it looks whether that is still all there."""
+    rnn, state = begun(B=4)
+    x = torch.randn(4, 3)
+    with torch.no_grad():
+        expected = None
+        DAMAGES[damage](state[0].c)
+        if damage == "turned":
+            plain = tuple(type(s)(*(t.clone() for t in s)) for s in state)
+            expected = rnn.step(x, plain)[0]
+        try:
+            found = rnn.step(x, state)[0]
+        except ShapeError:
+            assert damage != "turned"
+        else:
+            assert expected is not None
+            torch.testing.assert_close(found, expected)

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from comparison import assert_close, disturb, map_state, on, python, tensors_of, values_of
 from elman import RNN, Cell
-from elman.errors import BackendError
+from elman.errors import BackendError, ShapeError
 from elman.layers.bridge import Bridge
 
 CELLS = ["lstm", "gru", "sru"]
@@ -434,3 +434,132 @@ def test_other_places_and_kinds_of_tensors():
     assert_close(
         {"y": rnn(x.as_subclass(Marked)).outputs.as_subclass(torch.Tensor)}, {"y": rnn(x).outputs}, 1e-10
     )
+
+
+WRONG_LENGTHS = ([9, 1, 1], [6, 5, 5], [-3, 1, 1], [0, 5, 5], [2**62, 1, 1])
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own
+@pytest.mark.parametrize("cell", ["lstm", "gru", "layer_norm_lstm"])
+def test_wrong_lengths_reach_no_memory_when_compiled(cell):
+    """A compiler has no values to look at; whoever calls the kernel looks at those that it gets."""
+    rnn = torch.compile(RNN(cell, 4, 6, layers=2, bidirectional=True), backend="eager")
+    x = torch.randn(3, 5, 4)
+    for wrong in WRONG_LENGTHS:
+        for lengths in (torch.tensor(wrong), wrong):
+            with pytest.raises(ShapeError, match="a length is at least 1 and at most the 5 steps of x"):
+                rnn(x, lengths).outputs.sum().backward()
+    rnn(x, [5, 1, 2]).outputs.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("strict", [False, True], ids=["non-strict", "strict"])
+@pytest.mark.parametrize(
+    ("cell", "options"),
+    [("lstm", {"zoneout": 0.1}), ("gru", {"layers": 2, "bidirectional": True}), ("layer_norm_lstm", {})],
+)
+def test_exported_programs(cell, options, strict):
+    """Both ways of exporting give the network; wrong lengths are a numbered error there too."""
+    rnn, x = RNN(cell, 4, 6, **options).eval(), torch.randn(3, 5, 4)
+    lengths = torch.tensor([5, 2, 3])
+    program = torch.export.export(rnn, (x, lengths), strict=strict).module()
+    assert_close({"y": program(x, lengths)[0]}, {"y": rnn(x, lengths).outputs}, 1e-5)
+    for wrong in WRONG_LENGTHS[:4]:
+        with pytest.raises(RuntimeError, match="E102: a length is at least 1"):
+            program(x, torch.tensor(wrong))
+
+
+class Scaled(Cell):
+    state, gates, scale = ("h",), ("a",), 1.0
+
+    def R(self, x, h, s):
+        scale = self.scale if self.training else 0.1
+        return self.State(h=torch.tanh(scale * (x.a + h.a)))
+
+
+CHANGES = {
+    "option": lambda cell: setattr(cell, "scale", 3.0),
+    "evaluation": lambda cell: cell.eval(),
+    "class": lambda cell: setattr(Scaled, "scale", 5.0),
+    "deleted": lambda cell: delattr(cell, "scale"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_differentiated_again_are_the_equations_that_ran(change, monkeypatch):
+    """Not what the cell has become between the walk and its gradient."""
+    monkeypatch.setattr(Scaled, "scale", 1.0)
+    rnn, x = RNN(Scaled, 3, 4).double(), torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)
+    rnn.cells[0][0].scale = 0.7
+    loss = rnn(x).outputs.square().sum()
+    (expected,) = torch.autograd.grad(loss, x, retain_graph=True)
+    CHANGES[change](rnn.cells[0][0])
+    (found,) = torch.autograd.grad(loss, x, create_graph=True)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+KINDS = {
+    "sparse": lambda t: t.to_sparse(),
+    "compressed": lambda t: t.flatten(0, -2).to_sparse_csr(),
+    "mkldnn": lambda t: t.float().to_mkldnn(),
+    "nested": lambda t: torch.nested.nested_tensor(list(t)),
+    "jagged": lambda t: torch.nested.nested_tensor(list(t), layout=torch.jagged),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns that these kinds are young
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensors_that_are_no_plain_memory_are_refused(kind):
+    rnn, x = RNN("lstm", 4, 6), torch.randn(3, 5, 4)
+    change = KINDS[kind]
+    with pytest.raises(ShapeError, match="tensor"):
+        rnn(change(x))
+    with pytest.raises(ShapeError, match="tensor"):
+        rnn.step(change(x[:, 0]))
+    state = rnn(x).state
+    with pytest.raises(ShapeError, match="tensor"):
+        rnn(x, state=(state[0]._replace(c=change(state[0].c)),))
+    if kind in ("sparse", "mkldnn"):
+        with pytest.raises(ShapeError, match="lengths"):
+            rnn(x, change(torch.tensor([5, 5, 5])))
+
+
+def test_numbers_that_memory_does_not_hold():
+    """Torch puts off turning signs, and has zeros without memory."""
+    rnn, x = network("lstm"), sequence()
+    expected = rnn(x).outputs
+    assert_close({"y": rnn(torch._neg_view(-x)).outputs}, {"y": expected}, 1e-12)
+    zeros = torch._efficientzerotensor(x.shape, dtype=x.dtype)
+    assert_close({"y": rnn(zeros).outputs}, {"y": rnn(torch.zeros_like(x)).outputs}, 1e-12)
+    one = RNN("elman", 1, 1).double()  # what has one number is dense with any strides
+    leaf = torch.randn(1, 1, 1, dtype=torch.float64, requires_grad=True)
+    turned = torch.autograd.grad(one(leaf).outputs, leaf, torch._neg_view(torch.ones_like(leaf)))
+    plain = torch.autograd.grad(one(leaf).outputs, leaf, -torch.ones_like(leaf))
+    torch.testing.assert_close(turned, plain)
+
+
+ALTERATIONS = {
+    "smaller": lambda p: setattr(p, "data", torch.zeros(1, dtype=p.dtype)),
+    "turned": lambda p: setattr(p, "data", p.data.t().contiguous().t()),
+    "shorter numbers": lambda p: setattr(p, "data", p.data.half()),
+    "no memory": lambda p: p.untyped_storage().resize_(0),
+}
+
+
+@pytest.mark.parametrize("alteration", ALTERATIONS)
+@pytest.mark.parametrize("name", ["W_x", "W_h"])
+def test_a_weight_that_is_altered_before_the_way_back(name, alteration):
+    """Torch does not notice what is done to ``.data``; the kernel must not read what is not there."""
+    rnn = RNN("lstm", 7, 9)
+    loss = rnn(torch.randn(3, 5, 7)).outputs.sum()
+    ALTERATIONS[alteration](getattr(rnn.cells[0][0], name))
+    with pytest.raises(ShapeError, match=r"has shape|is no dense memory"):
+        loss.backward()
+
+
+def test_saved_values_that_come_back_otherwise():
+    rnn, x = RNN("lstm", 4, 6), torch.randn(3, 5, 4)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t[:1].clone()):
+        loss = rnn(x).outputs.sum()
+    with pytest.raises((ShapeError, RuntimeError)):
+        loss.backward()

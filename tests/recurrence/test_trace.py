@@ -453,3 +453,59 @@ def test_a_cell_without_equations_is_refused():
     free = cell_of(None, step=lambda self, x, s, product: self.State(product(s.h, "aa")))
     with pytest.raises(EquationError, match="no such gate; did you mean 'a'"):
         free(3, 5)
+
+
+def test_an_option_that_is_deleted_is_read_anew():
+    rnn, x = RNN(Cooling, 3, 5).double(), torch.randn(2, 4, 3, dtype=torch.float64)
+    before = on("cpu", rnn, x)
+    rnn.cells[0][0]._heat = 0.25
+    on("cpu", rnn, x)
+    del rnn.cells[0][0]._heat  # that of the class is back
+    assert_close(on("cpu", rnn, x), before, 1e-10)
+
+
+@pytest.mark.parametrize("text", ["0.5", b"0.5", numpy.str_("0.5")], ids=repr)
+@pytest.mark.parametrize("use", [lambda x, k: x * k, lambda x, k: torch.clamp(x, max=k), lambda x, k: x**k])
+def test_a_text_is_no_number(text, use):
+    with pytest.raises(EquationError, match=r"equations cannot use .*0\.5|invalid combination of arguments"):
+        cell_of(lambda self, x, h, s: tanh(use(x.a, text)))(3, 5)
+
+
+def test_a_gradient_that_is_absent_is_not_zero():
+    """Zero times infinity is not a number, so nothing may be multiplied where nothing arrives."""
+
+    class Unread(Cell):
+        state, gates = ("h", "d"), ("a",)
+
+        def R(self, x, h, s):
+            return self.State(h=tanh(x.a + h.a), d=torch.sqrt(s.h))
+
+    class Late(Unread):
+        def R(self, x, h, s):
+            return self.State(h=tanh(x.a + h.a) + 0.1 * s.d, d=torch.sqrt(s.h + 0.4))
+
+    class Swapped(Unread):
+        def R(self, x, h, s):
+            return self.State(h=s.d, d=torch.sqrt(x.a) + s.h)
+
+    for kind in (Unread, Late, Swapped):
+        torch.manual_seed(2)
+        cell, x = kind(3, 5).double(), torch.randn(2, 4, 3, dtype=torch.float64)
+        for loss in (
+            lambda found: found.outputs.sum(),
+            lambda found: found.last.sum(),
+            lambda found: found.state.h.sum(),
+            lambda found: found.state.d.sum(),
+            lambda found: found.outputs.sum() + found.state.d.sum(),
+        ):
+            gradients = {}
+            for backend in ("cpu", "loop"):
+                cell.zero_grad()
+                loss(cell(x, backend=backend)).backward()
+                gradients[backend] = {
+                    n: p.grad.clone() for n, p in cell.named_parameters() if p.grad is not None
+                }
+            for name, expected in gradients["loop"].items():
+                torch.testing.assert_close(
+                    gradients["cpu"][name], expected, rtol=1e-9, atol=1e-12, equal_nan=True
+                )

@@ -366,6 +366,11 @@ class Cell(nn.Module, metaclass=_Finished):
         if changed and "_options" in self.__dict__ and not isinstance(value, Tensor) and self._reads(name):
             self._traced.clear()  # an option changed: read the equations anew
 
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        if "_options" in self.__dict__ and self._reads(name):
+            self._traced.clear()
+
     def _reads(self, name: str) -> bool:
         """Whether R may read this attribute; not what others keep here under a private name."""
         return name[0] != "_" or name in self._options or hasattr(type(self), name)

@@ -24,7 +24,28 @@ class Product(Protocol):
     def joined(self, h: Tensor) -> Tensor: ...
 
 
-class Walkable(Protocol):
+class Steps(Protocol):
+    """What the loop asks of a cell: one step."""
+
+    @property
+    def State(self) -> Any:
+        """The named tuple of the state."""
+
+    @property
+    def Inputs(self) -> Any:
+        """The named tuple of the input parts that are read; None: a step gets them side by side."""
+
+    @property
+    def Products(self) -> Any:
+        """The named tuple of the recurrent parts that are read."""
+
+    def at_hand(self) -> Steps:
+        """The same for a loop: parameters are found at once, without torch's detour."""
+
+    def step(self, x: Any, s: Any, product: Product) -> Any: ...
+
+
+class Walkable(Steps, Protocol):
     """A cell as the engine sees it."""
 
     @property
@@ -41,18 +62,6 @@ class Walkable(Protocol):
     def W_h(self) -> Tensor | None: ...
     @property
     def b(self) -> Tensor | None: ...
-    @property
-    def State(self) -> Any:
-        """The named tuple of the state."""
-
-    @property
-    def Inputs(self) -> Any:
-        """The named tuple of the input parts that are read; None: a step gets them side by side."""
-
-    @property
-    def Products(self) -> Any:
-        """The named tuple of the recurrent parts that are read."""
-
     @property
     def equations(self) -> Equations | None:
         """The traced step, or None for a free-form cell."""
@@ -75,14 +84,9 @@ class Walkable(Protocol):
 
     def initial_state(self, batch_size: int, like: Tensor) -> Any: ...
     def project(self, x: Tensor) -> Tensor: ...
-    def step(self, x: Any, s: Any, product: Product) -> Any: ...
     def O(self, s: Any) -> Tensor: ...
-    def at_hand(self) -> Walkable:
-        """The same cell for a loop: its parameters are found at once, without torch's detour."""
-
     def weights(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, tuple[Tensor, ...]]: ...
     def vector_values(self) -> tuple[Tensor, ...]: ...
-    def with_vectors(self, values: tuple[Tensor, ...]) -> Walkable: ...
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elman.errors import ShapeError
-from elman.recurrence.contract import SILENCE, Noise, Walkable
+from elman.recurrence.contract import SILENCE, Noise, Steps, Walkable
 from elman.tensors.rows import fill_padding, length_mask
 
 
@@ -31,7 +31,7 @@ def walk(
 
 
 def walk_parts(
-    cell: Walkable,
+    cell: Steps,
     parts: Tensor,
     weight: Tensor | None,
     state: Any,
@@ -61,7 +61,7 @@ def walk_parts(
     return cell.State(*(torch.stack(field, 1) for field in zip(*history, strict=True))), state
 
 
-def _steps(cell: Walkable, parts: Tensor) -> list[Any]:
+def _steps(cell: Steps, parts: Tensor) -> list[Any]:
     """What every step sees of the input: its parts by gate, or itself for a cell without gates."""
     if cell.Inputs is None:
         return list(parts.unbind(1))
@@ -99,7 +99,7 @@ def _zone_out(new: Any, old: Any, noise: Noise, t: int) -> Any:
 class RecurrentProduct:
     """``h W^h`` by gate, with weight drop and variational dropout where the noise holds them."""
 
-    def __init__(self, cell: Walkable, weight: Tensor | None, noise: Noise) -> None:
+    def __init__(self, cell: Steps, weight: Tensor | None, noise: Noise) -> None:
         self._make, self._mask = cell.Products._make, noise.mask
         self._weight = noise.weight if noise.weight is not None else weight
         self._count = len(cell.Products._fields)

@@ -1,14 +1,18 @@
-"""The pointwise operations that equations may use: one row each, with its text and its derivative.
+"""The pointwise operations that equations may use: one row each, with its meaning, text and derivative.
 
 A derivative is written in the symbols of the equations themselves: given ``g`` (the gradient of the
 result), ``y`` (the result) and the arguments, it returns the gradient of each argument, or None for
 one that takes no gradient. The text is C and Triton alike: it calls the functions of
-``cpu/mathematics.c`` and ``triton/mathematics.py``, which have the same names.
+``cpu/mathematics.c`` and ``triton/mathematics.py``, which have the same names. The meaning is torch's
+function, whose values and derivatives the other two must have.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import torch
+from torch.nn import functional as F
 
 # The arguments are symbols of elman.recurrence.symbols, which imports this table.
 Derivative = Callable[..., tuple[Any, ...]]
@@ -16,13 +20,14 @@ Derivative = Callable[..., tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Operation:
-    """What an operation is: its text, its derivative, and how it behaves.
+    """What an operation is: its meaning in torch, its text, its derivative, and how it behaves.
 
     dear: if the backward pass needs the result it is saved; a cheap one is computed again.
     bounded: the result is between -1 and 1, so that few bits hold it.
     boolean: the result is a truth value.
     """
 
+    meaning: Callable[..., Any]
     text: str
     derivative: Derivative
     dear: bool = False
@@ -34,7 +39,18 @@ def _no_gradient(g: Any, y: Any, *arguments: Any) -> tuple[Any, ...]:
     return (None,) * len(arguments)
 
 
+def _softplus(a: torch.Tensor) -> torch.Tensor:
+    return -F.logsigmoid(-a)  # finite for every finite a, and so is its derivative
+
+
+def _softplus_gradient(g: Any, y: Any, a: Any) -> tuple[Any, ...]:
+    small = a.exp()  # where the sigmoid has become zero, this has some digits left
+    return (g * (a > 0.0).choose(a.sigmoid(), small / (1.0 + small)),)
+
+
 def _pow(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    if b.value == 0:
+        return 0.0, None
     base = g * b * a ** (b - 1.0)
     if b.value is not None:
         return base, None
@@ -47,59 +63,64 @@ def _gelu(g: Any, y: Any, a: Any) -> tuple[Any, ...]:
 
 
 def _maximum(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
-    tie = (a == b).choose(0.5 * g, 0.0)  # torch shares the gradient at a tie
-    return (a > b).choose(g, tie), (b > a).choose(g, tie)
+    share = (a == b).choose(0.5 * g, g)  # torch shares the gradient at a tie, and gives it to both at NaN
+    return (a < b).choose(0.0, share), (b < a).choose(0.0, share)
 
 
 def _minimum(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
-    tie = (a == b).choose(0.5 * g, 0.0)
-    return (a < b).choose(g, tie), (b < a).choose(g, tie)
+    share = (a == b).choose(0.5 * g, g)
+    return (a > b).choose(0.0, share), (b > a).choose(0.0, share)
 
 
 OPERATIONS: dict[str, Operation] = {
-    "add": Operation("({0} + {1})", lambda g, y, a, b: (g, g)),
-    "sub": Operation("({0} - {1})", lambda g, y, a, b: (g, -g)),
-    "mul": Operation("({0} * {1})", lambda g, y, a, b: (g * b, g * a)),
-    "div": Operation("({0} / {1})", lambda g, y, a, b: (g / b, -g * y / b), dear=True),
-    "neg": Operation("(-{0})", lambda g, y, a: (-g,)),
-    "pow": Operation("power({0}, {1})", _pow, dear=True),
-    "sigmoid": Operation("sigmoid({0})", lambda g, y, a: (g * (y * (1.0 - y)),), dear=True, bounded=True),
-    "tanh": Operation(
-        "hyperbolic_tangent({0})", lambda g, y, a: (g * (1.0 - y * y),), dear=True, bounded=True
+    "add": Operation(torch.add, "({0} + {1})", lambda g, y, a, b: (g, g)),
+    "sub": Operation(torch.sub, "({0} - {1})", lambda g, y, a, b: (g, -g)),
+    "mul": Operation(torch.mul, "({0} * {1})", lambda g, y, a, b: (g * b, g * a)),
+    "div": Operation(torch.div, "({0} / {1})", lambda g, y, a, b: (g / b, -g * y / b), dear=True),
+    "neg": Operation(torch.neg, "(-{0})", lambda g, y, a: (-g,)),
+    "pow": Operation(torch.pow, "power({0}, {1})", _pow, dear=True),
+    "sigmoid": Operation(
+        torch.sigmoid, "sigmoid({0})", lambda g, y, a: (g * (y * (1.0 - y)),), dear=True, bounded=True
     ),
-    "relu": Operation("rectify({0})", lambda g, y, a: ((a > 0.0).choose(g, 0.0),)),
-    "softplus": Operation("softplus({0})", lambda g, y, a: (g * a.sigmoid(),), dear=True),
-    "gelu": Operation("gelu({0})", _gelu, dear=True),
-    "exp": Operation("exponential({0})", lambda g, y, a: (g * y,), dear=True),
-    "log": Operation("logarithm({0})", lambda g, y, a: (g / a,), dear=True),
-    "sqrt": Operation("square_root({0})", lambda g, y, a: (0.5 * g / y,), dear=True),
-    "abs": Operation("magnitude({0})", lambda g, y, a: (g * a.sign(),)),
-    "sign": Operation("sign({0})", _no_gradient),
+    "tanh": Operation(
+        torch.tanh, "hyperbolic_tangent({0})", lambda g, y, a: (g * (1.0 - y * y),), dear=True, bounded=True
+    ),
+    "relu": Operation(torch.relu, "rectify({0})", lambda g, y, a: ((a <= 0.0).choose(0.0, g),)),
+    "softplus": Operation(_softplus, "softplus({0})", _softplus_gradient, dear=True),
+    "gelu": Operation(F.gelu, "gelu({0})", _gelu, dear=True),
+    "exp": Operation(torch.exp, "exponential({0})", lambda g, y, a: (g * y,), dear=True),
+    "log": Operation(torch.log, "logarithm({0})", lambda g, y, a: (g / a,), dear=True),
+    "sqrt": Operation(torch.sqrt, "square_root({0})", lambda g, y, a: (0.5 * g / y,), dear=True),
+    "abs": Operation(torch.abs, "magnitude({0})", lambda g, y, a: (g * a.sign(),)),
+    "sign": Operation(torch.sign, "sign({0})", lambda g, y, a: (0.0,)),
     "erf": Operation(
+        torch.erf,
         "error_function({0})",
         lambda g, y, a: (g * (1.1283791670955126 * (-(a * a)).exp()),),
         dear=True,
         bounded=True,
     ),
-    "sin": Operation("sine({0})", lambda g, y, a: (g * a.cos(),), dear=True, bounded=True),
-    "cos": Operation("cosine({0})", lambda g, y, a: (-g * a.sin(),), dear=True, bounded=True),
-    "maximum": Operation("larger({0}, {1})", _maximum),
-    "minimum": Operation("smaller({0}, {1})", _minimum),
+    "sin": Operation(torch.sin, "sine({0})", lambda g, y, a: (g * a.cos(),), dear=True, bounded=True),
+    "cos": Operation(torch.cos, "cosine({0})", lambda g, y, a: (-g * a.sin(),), dear=True, bounded=True),
+    "maximum": Operation(torch.maximum, "larger({0}, {1})", _maximum),
+    "minimum": Operation(torch.minimum, "smaller({0}, {1})", _minimum),
     "clamp": Operation(
+        torch.clamp,
         "clamp({0}, {1}, {2})",
         lambda g, y, a, low, high: (((a >= low) & (a <= high)).choose(g, 0.0), None, None),
     ),
     "where": Operation(
+        torch.where,
         "choose({0}, {1}, {2})",
         lambda g, y, c, a, b: (None, c.choose(g, 0.0), c.choose(0.0, g)),
     ),
-    "lt": Operation("({0} < {1})", _no_gradient, boolean=True),
-    "le": Operation("({0} <= {1})", _no_gradient, boolean=True),
-    "gt": Operation("({0} > {1})", _no_gradient, boolean=True),
-    "ge": Operation("({0} >= {1})", _no_gradient, boolean=True),
-    "eq": Operation("({0} == {1})", _no_gradient, boolean=True),
-    "ne": Operation("({0} != {1})", _no_gradient, boolean=True),
-    "and": Operation("({0} & {1})", _no_gradient, boolean=True),
-    "or": Operation("({0} | {1})", _no_gradient, boolean=True),
-    "not": Operation("(~{0})", _no_gradient, boolean=True),
+    "lt": Operation(torch.lt, "({0} < {1})", _no_gradient, boolean=True),
+    "le": Operation(torch.le, "({0} <= {1})", _no_gradient, boolean=True),
+    "gt": Operation(torch.gt, "({0} > {1})", _no_gradient, boolean=True),
+    "ge": Operation(torch.ge, "({0} >= {1})", _no_gradient, boolean=True),
+    "eq": Operation(torch.eq, "({0} == {1})", _no_gradient, boolean=True),
+    "ne": Operation(torch.ne, "({0} != {1})", _no_gradient, boolean=True),
+    "and": Operation(torch.logical_and, "({0} & {1})", _no_gradient, boolean=True),
+    "or": Operation(torch.logical_or, "({0} | {1})", _no_gradient, boolean=True),
+    "not": Operation(torch.logical_not, "(~{0})", _no_gradient, boolean=True),
 }

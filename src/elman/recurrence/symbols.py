@@ -29,7 +29,7 @@ class Node:
 
     @property
     def boolean(self) -> bool:
-        return self.op in OPERATIONS and OPERATIONS[self.op].boolean
+        return self.op == "p" or (self.op in OPERATIONS and OPERATIONS[self.op].boolean)
 
 
 @dataclass
@@ -258,9 +258,11 @@ def _symbol(graph: Graph, argument: Any) -> Symbol:
             f"as self.name, a constant is a Python number; for anything else {FREE_FORM}"
         )
     try:
-        return graph.constant(float(argument))
+        if not isinstance(argument, (str, bytes, bytearray)):  # of which float() would read digits
+            return graph.constant(float(argument))
     except (TypeError, ValueError, OverflowError):
-        raise EquationError(f"equations cannot use {argument!r}; values are numbers and symbols") from None
+        pass
+    raise EquationError(f"equations cannot use {argument!r}; values are numbers and symbols")
 
 
 def _call(

@@ -5,20 +5,25 @@ R is run once on symbols. The leaves of the graph it leaves behind are what an e
     x.i   input part of gate i, at this step       s.c   previous state c
     h.i   recurrent part of gate i                 v.p   learned per-unit vector p
     n.c   noise for state c, at this step          g.c   gradient of the new state c (backward only)
+    p.…   whether a gradient is present at this step, as a text about ``after`` (see ``derive``)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import torch
+from torch import Tensor
 
 from elman.errors import EquationError, nearest
 from elman.recurrence.operations import OPERATIONS
 from elman.recurrence.symbols import Graph, Node, NumbersAreFixed, Symbol
+
+extending = threading.Lock()  # whoever derives from equations extends their graph, one thread at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +149,11 @@ class Gradients:
         return any(node.op == "x" for node in self._computed_from())
 
     @property
+    def conditions(self) -> list[Node]:
+        """What the backward step asks about the step at which it is."""
+        return [node for node in self._computed_from() if node.op == "p"]
+
+    @property
     def previous(self) -> set[str]:
         """States whose value before the step the backward step reads."""
         return {node.name for node in self._computed_from() if node.op == "s"}
@@ -156,26 +166,24 @@ class Gradients:
         return [n for n in (*self.inputs, *self.products, *self.states, *self.vectors) if n is not None]
 
 
-def derive(equations: Equations) -> Gradients:
-    """Reverse-mode differentiation of the step: walk the graph from results to leaves."""
+@dataclass(frozen=True)
+class Arrivals:
+    """Which states get a gradient from outside: at every step, and at a row's last step."""
+
+    always: tuple[bool, ...]
+    last: tuple[bool, ...]
+
+
+def derive(equations: Equations, arrivals: Arrivals | None = None) -> Gradients:
+    """Reverse-mode differentiation of the step: go through the graph from results to leaves.
+
+    A gradient that is absent is not one that is zero: zero times infinity is not a number. Where nothing
+    arrives at a state, nothing may leave it. By default a gradient is taken to arrive at every state at
+    every step; with ``arrivals``, values that only absent gradients would reach get none, and those that
+    are reached at some steps ask which step it is: ``after`` counts the steps of the row that follow it.
+    """
+    adjoint, _ = _adjoints(equations, None if arrivals is None else presence(equations, arrivals))
     graph = equations.graph
-    forward = _reach(equations.results)
-    adjoint: dict[int, Symbol] = {}
-
-    def add(node: Node, gradient: Symbol | float | None) -> None:
-        if gradient is None or node.op == "constant" or node.boolean:
-            return
-        gradient = gradient if isinstance(gradient, Symbol) else graph.constant(gradient)
-        adjoint[node.index] = adjoint[node.index] + gradient if node.index in adjoint else gradient
-
-    for name, node in zip(equations.states, equations.results, strict=True):
-        add(node, graph.leaf("g", name))
-    for node in sorted(forward.values(), key=lambda n: -n.index):
-        if node.index in adjoint and node.args:
-            symbols = [Symbol(graph, n) for n in (node, *node.args)]
-            gradients = OPERATIONS[node.op].derivative(adjoint[node.index], *symbols)
-            for argument, gradient in zip(node.args, gradients, strict=True):
-                add(argument, gradient)
 
     def of(kind: str, names: tuple[str, ...]) -> tuple[Node | None, ...]:
         reached = (adjoint.get(graph.leaf(kind, name).node.index) for name in names)
@@ -189,8 +197,110 @@ def derive(equations: Equations) -> Gradients:
         (),
         (),
     )
-    saved, current = _keep(found.outputs, forward, equations.results)
+    saved, current = _keep(found.outputs, _reach(equations.results), equations.results)
     return replace(found, saved=saved, current=current)
+
+
+def _adjoints(
+    equations: Equations, present: Presence | None
+) -> tuple[dict[int, Symbol], dict[int, frozenset[int]]]:
+    """The gradient of every value that has one, and the states whose gradients it is made of."""
+    graph = equations.graph
+    adjoint: dict[int, Symbol] = {}
+    origins: dict[int, frozenset[int]] = {}
+
+    def add(node: Node, gradient: Symbol | float | None, origin: frozenset[int]) -> None:
+        if gradient is None or node.op == "constant" or node.boolean:
+            return
+        gradient = gradient if isinstance(gradient, Symbol) else graph.constant(gradient)
+        adjoint[node.index] = adjoint[node.index] + gradient if node.index in adjoint else gradient
+        origins[node.index] = origins.get(node.index, frozenset()) | origin
+
+    for place, (name, node) in enumerate(zip(equations.states, equations.results, strict=True)):
+        if present is None or present.ever({place}):
+            add(node, graph.leaf("g", name), frozenset({place}))
+    for node in reversed(nodes_of(equations)):
+        if node.index in adjoint and node.args:
+            symbols = [Symbol(graph, n) for n in (node, *node.args)]
+            origin = origins[node.index]
+            when = None if present is None else present.when(origin)
+            gradients = OPERATIONS[node.op].derivative(adjoint[node.index], *symbols)
+            for argument, gradient in zip(node.args, gradients, strict=True):
+                if gradient is not None and when is not None:
+                    gradient = graph.leaf("p", when).choose(gradient, 0.0)
+                add(argument, gradient, origin)
+    return adjoint, origins
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Which states have a gradient, by the number of steps that follow; from some step on it recurs.
+
+    ``sets[n]`` are those with n steps after this one, in their order; beyond the last set it goes on with
+    ``sets[lead]``. ``multiplying`` are the states that are computed from recurrent products.
+    """
+
+    sets: tuple[frozenset[int], ...]
+    lead: int
+    multiplying: frozenset[int]
+
+    def ever(self, states: Collection[int]) -> bool:
+        return any(not present.isdisjoint(states) for present in self.sets)
+
+    def when(self, states: Collection[int]) -> str | None:
+        """At which steps one of these states has a gradient, as a condition in ``after``; None: at all."""
+        there = [not present.isdisjoint(states) for present in self.sets]
+        if all(there):
+            return None
+        period = len(there) - self.lead
+        terms = [f"(after == {n})" for n in range(self.lead) if there[n]]
+        recurring = [n for n in range(period) if there[self.lead + n]]
+        if len(recurring) == period:
+            terms.append(f"(after >= {self.lead})")
+        else:
+            since = f"(after >= {self.lead}) & ((after - {self.lead}) % {period}"
+            terms += [f"({since} == {n}))" for n in recurring]
+        return f"({' | '.join(terms)})"
+
+    def of_products(self, after: Tensor) -> Tensor:
+        """Whether any recurrent product has a gradient, with so many steps after it."""
+        there = [not present.isdisjoint(self.multiplying) for present in self.sets]
+        beyond = (after - self.lead) % (len(there) - self.lead) + self.lead
+        return torch.tensor(there, device=after.device)[beyond.where(after >= self.lead, after)]
+
+
+def presence(equations: Equations, arrivals: Arrivals) -> Presence | None:
+    """Where gradients are present, going back from a row's last step; None: wherever it matters.
+
+    A state has one if it gets one from outside, or if a state that has one at the next step reads it; the
+    first state is read by every recurrent product.
+    """
+    known = equations.compiled
+    if arrivals not in known:
+        known[arrivals] = _presence(equations, arrivals)
+    found: Presence | None = known[arrivals]
+    return found
+
+
+def _presence(equations: Equations, arrivals: Arrivals) -> Presence | None:
+    graph = equations.graph
+    _, origins = _adjoints(equations, None)
+
+    def reached_by(*leaves: tuple[str, str]) -> frozenset[int]:
+        return frozenset().union(*(origins.get(graph.leaf(*leaf).node.index, ()) for leaf in leaves))
+
+    readers = [reached_by(("s", name)) for name in equations.states]
+    multiplying = reached_by(*(("h", name) for name in equations.products))
+    readers[0] |= multiplying
+    always = {place for place, there in enumerate(arrivals.always) if there}
+    present = frozenset(always | {place for place, there in enumerate(arrivals.last) if there})
+    sets: list[frozenset[int]] = []
+    while present not in sets:
+        sets.append(present)
+        present = frozenset(always | {place for place, by in enumerate(readers) if by & present})
+    found = Presence(tuple(sets), sets.index(present), multiplying)
+    matters = any(found.when(origin) is not None for origin in set(origins.values()))
+    return found if matters else None
 
 
 def _keep(
@@ -212,6 +322,11 @@ def _keep(
         else:
             todo.extend(node.args)
     return tuple(saved[i] for i in sorted(saved)), tuple(current[i] for i in sorted(current))
+
+
+def nodes_of(equations: Equations) -> list[Node]:
+    """All values of a step, arguments before results."""
+    return sorted(_reach(equations.results).values(), key=lambda node: node.index)
 
 
 def _reach(roots: Iterable[Node], stop: Iterable[Node] = ()) -> dict[int, Node]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from elman.errors import BackendError, ShapeError
+from elman.errors import BackendError
 from elman.recurrence.contract import SILENCE, Noise, Walkable
 from elman.recurrence.cpu.kernel import Kernel, Weights
 from elman.recurrence.cpu.scan import Leaves, Shape, scan
-from elman.recurrence.trace import add_zoneout
+from elman.recurrence.trace import extending
+from elman.tensors.checks import check_length_values
+from elman.tensors.memory import dense, whole
 from elman.tensors.rows import real_rows
-
-_making = threading.Lock()
 
 FEW_ROWS = 4  # up to here a streaming step reads the weights itself; beyond, torch's product is better
 
@@ -27,11 +26,10 @@ def kernel_for(cell: Walkable, dtype: torch.dtype, noise: Noise = SILENCE) -> Ke
     rates = {n: z if isinstance(z, float) else None for n, z in noise.zoneout.items()}
     key = (dtype, *rates.items()) if rates else dtype
     if key not in equations.compiled:
-        with _making:  # making one extends the graph, which threads must not do at once
+        with extending:
             if key not in equations.compiled:
-                fixed = {name: rate for name, rate in rates.items() if rate is not None}
                 try:
-                    equations.compiled[key] = Kernel(add_zoneout(equations, rates), dtype, fixed)
+                    equations.compiled[key] = Kernel(equations, dtype, rates)
                 except BackendError as error:
                     equations.compiled[key] = error  # it would fail again
     kernel: Kernel | BackendError = equations.compiled[key]
@@ -60,7 +58,7 @@ def walk(
     Numbers shorter than float32 are computed in float32 and come back as they were.
     """
     B, T = x.shape[:2]
-    if lengths is not None and bool((lengths == T).all()):
+    if lengths is not None and check_length_values(lengths, T) == T:
         lengths = None
     index = real_rows(lengths, T, lengths.device) if lengths is not None else None
     shape = Shape(B, T, cell.hidden_size, reverse, lengths, index)
@@ -68,7 +66,7 @@ def walk(
     compute = computes_in(asked)
 
     def ready(tensor: Tensor | None) -> Any:
-        return tensor if tensor is None else tensor.to(compute).contiguous()
+        return tensor if tensor is None else dense(tensor.to(compute))
 
     kernel = kernel_for(cell, compute, noise)
     rows = shape.rows(x)
@@ -84,7 +82,6 @@ def walk(
         tuple(map(ready, vectors)),
         tuple(map(ready, state)),
     )
-    _check_shapes(kernel, leaves, shape)
     whole = cell.reads_whole_state
     sequences, final = scan(kernel, cell, leaves, shape, whole)
     if asked != compute:
@@ -92,27 +89,6 @@ def walk(
         final = cell.State(*(field.to(asked) for field in final))
     outputs = cell.O(cell.State(*sequences)) if whole else sequences[0]
     return shape.padded(outputs), final
-
-
-def _check_shapes(kernel: Kernel, leaves: Leaves, shape: Shape) -> None:
-    """The kernel goes by address, so that a weight of another shape must not reach it."""
-    e, B, N, H = kernel.equations, shape.B, shape.N, shape.H
-    wide, deep = len(e.inputs) * H, len(e.products) * H
-    D = wide if leaves.W_x is None else leaves.x.shape[1]
-    expected: list[tuple[str, Tensor | None, tuple[int, ...]]] = [
-        ("what project returns", leaves.x, (N, D)),
-        ("W_x", leaves.W_x, (D, wide)),
-        ("b", leaves.b, (wide,)),
-        ("W_h", leaves.W_h, (H, deep)),
-        ("noise.mask", leaves.mask, (B, H)),
-        *(("noise.zoneout", drawn, (N, H)) for drawn in leaves.noise),
-        *((name, vector, (H,)) for name, vector in zip(e.vectors, leaves.vectors, strict=True)),
-    ]
-    for name, tensor, wanted in expected:
-        if tensor is not None and tensor.shape != wanted:
-            raise ShapeError(f"{name} has shape {tuple(tensor.shape)}; the equations need {wanted}")
-    if (leaves.W_h is None) != (deep == 0):
-        raise ShapeError("W_h is missing, though the equations read recurrent parts")
 
 
 class Stream:
@@ -135,10 +111,13 @@ class Stream:
         return few and noise.mask is None and noise.weight is None and not cell.projects_itself
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any] | None:
-        """Output and new state for contiguous x (B, D) and state."""
-        weights = self.cell.weights()
+        """Output and new state for contiguous x (B, D) and state; others may have changed it since."""
+        weights, rows = self.cell.weights(), (x.shape[0], self.cell.hidden_size)
         if self.cell.equations is not self._equations or self.cell.has_hooks or not self._fit(weights):
             return None
+        for field in state:
+            if field.shape != rows or field.dtype is not self._dtype or not whole(field):
+                return None
         new = self._make(self._kernel.stream(x, weights, state))
         return self.cell.O(new) if self._whole else new[0], new
 
@@ -147,9 +126,9 @@ class Stream:
         place, sizes, dtype = 0, self._sizes, self._dtype
         for tensor in (weights[0], weights[1], weights[2], *weights[3]):
             if tensor is not None:
-                if tensor.dtype is not dtype or not tensor.is_contiguous() or not tensor.is_cpu:
-                    return False
                 if place == len(sizes) or tensor.numel() != sizes[place]:
+                    return False
+                if tensor.dtype is not dtype or not whole(tensor):
                     return False
                 place += 1
         return place == len(sizes)

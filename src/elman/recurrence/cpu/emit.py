@@ -3,7 +3,7 @@
 Loops, loads, products and threads are in ``kernel.c``; what is generated here is pure arithmetic:
 
     forward_step(x, h, s, v, n, y, saved)        y: new state
-    backward_step(x, s, v, n, y, saved, g, dx, dh, ds, dv)
+    backward_step(x, s, v, n, y, saved, g, after, dx, dh, ds, dv)   after: steps of the row that follow
 
 and the two products, unrolled here because compilers differ in what they unroll and keep in registers:
 
@@ -20,8 +20,11 @@ BACKWARD_BLOCKS = 4  # vectors of units in a backward panel
 MOST_ROWS = 10  # rows of a tile, at most; few columns leave registers for that many
 
 
-def emit(equations: Equations, gradients: Gradients) -> str:
-    """The generated part of a kernel's source: counts as macros, the two steps and the two products."""
+def emit(equations: Equations, gradients: Gradients, kept: Gradients) -> str:
+    """The generated part of a kernel's source: counts as macros, the two steps and the two products.
+
+    What the forward step saves, and where, is that of ``kept``.
+    """
     products = len(equations.products)
     blocks = 1 if products not in (1, 2) else 4 // products  # vectors of units in a forward panel
     counts = {
@@ -33,10 +36,10 @@ def emit(equations: Equations, gradients: Gradients) -> str:
         "BACKWARD_BLOCKS": BACKWARD_BLOCKS if products else 1,
         "VECTORS": len(equations.vectors),
         "NOISE": len(equations.noise),
-        "SAVED": len(gradients.saved),
+        "SAVED": len(kept.saved),
         "SHARED": int(shares_gradient(equations, gradients)),
-        "READS_PARTS": int(gradients.reads_parts),
-        "OVERLAID": overlaid(equations, gradients),
+        "READS_PARTS": int(kept.reads_parts),
+        "OVERLAID": overlaid(equations, kept),
     }
     leaves = {
         "x": equations.inputs,
@@ -47,13 +50,14 @@ def emit(equations: Equations, gradients: Gradients) -> str:
         "g": equations.states,
     }
     names = {(kind, name): f"{kind}[{i}]" for kind, group in leaves.items() for i, name in enumerate(group)}
-    kept = {node.index: f"saved[{i}]" for i, node in enumerate(gradients.saved)}
-    new = {node.index: f"y[{equations.results.index(node)}]" for node in gradients.current}
+    names |= {("p", node.name): f"truth{node.name}" for node in gradients.conditions}
+    saved = {node.index: f"saved[{i}]" for i, node in enumerate(kept.saved)}
+    new = {node.index: f"y[{equations.results.index(node)}]" for node in kept.current}
     forward = _body(
         names,
         {},
         [(f"y[{i}]", node) for i, node in enumerate(equations.results)]
-        + [(f"saved[{i}]", node) for i, node in enumerate(gradients.saved)],
+        + [(f"saved[{i}]", node) for i, node in enumerate(kept.saved)],
     )
     groups = {
         "dx": gradients.inputs,
@@ -63,7 +67,7 @@ def emit(equations: Equations, gradients: Gradients) -> str:
     }
     backward = _body(
         names,
-        {**kept, **new},
+        {**saved, **new},
         [(f"{name}[{i}]", node) for name, group in groups.items() for i, node in enumerate(group)],
     )
     return "\n".join(
@@ -72,7 +76,8 @@ def emit(equations: Equations, gradients: Gradients) -> str:
             f"INLINE void forward_step({_vectors('x h s v n')}, V *y, V *saved) {{",
             *forward,
             "}",
-            f"INLINE void backward_step({_vectors('x s v n y saved g')}, V *dx, V *dh, V *ds, V *dv) {{",
+            f"INLINE void backward_step({_vectors('x s v n y saved g')}, long after,",
+            "    V *dx, V *dh, V *ds, V *dv) {",
             *backward,
             "}",
             *(_product("forward_product", blocks * products) if products else ()),

@@ -1,5 +1,5 @@
 // The engine's loops. Before this file stand `mathematics.c` and what `emit.py` generates for a cell:
-//   forward_step(x, h, s, v, n, y, saved)   backward_step(x, s, v, n, y, saved, g, dx, dh, ds, dv)
+//   forward_step(x, h, s, v, n, y, saved)   backward_step(x, s, v, n, y, saved, g, after, dx, dh, ds, dv)
 //   forward_product, backward_product: some rows times a panel of weights
 //
 // A step of time is a small matrix product with the pointwise step as its epilogue, in both
@@ -197,7 +197,7 @@ INLINE void backward_block(const Task *k, long p, long t, long u, const V *produ
     if (k->d_sequence[f]) g[f] += load(k->d_sequence[f] + at * H + u, n);
   }
   if (product) g[0] += mask * *product;
-  backward_step(x, s, v, noise, y, saved, g, dx, dh, ds, dv);
+  backward_step(x, s, v, noise, y, saved, g, length_of(k, p) - 1 - t, dx, dh, ds, dv);
   for (int i = 0; i < INPUTS; i++) store(k->d_x + (at * INPUTS + i) * H + u, dx[i], n);
   for (int i = 0; i < PRODUCTS; i++) {
     if (!SHARED) store(k->d_product + (at * PRODUCTS + i) * H + u, dh[i], n);

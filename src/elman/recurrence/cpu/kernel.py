@@ -14,7 +14,7 @@ from torch import Tensor
 
 from elman.recurrence.cpu.compile import library
 from elman.recurrence.cpu.emit import emit, overlaid, shares_gradient
-from elman.recurrence.trace import Equations, derive
+from elman.recurrence.trace import Arrivals, Equations, add_zoneout, derive, extending, presence
 
 # The fields of ``Task`` in kernel.c, in its order; all are eight bytes wide.
 TASK = (
@@ -54,19 +54,31 @@ Weights = tuple[Tensor | None, Tensor | None, Tensor | None, tuple[Tensor, ...]]
 class Kernel:
     """The compiled forward, backward and streaming step of one set of equations."""
 
-    def __init__(self, equations: Equations, dtype: torch.dtype, rates: Mapping[str, float]) -> None:
-        gradients = derive(equations)
-        self.equations = equations
-        self.rates = rates
-        self.dtype = dtype
-        self.overlaid = overlaid(equations, gradients)
-        self.saved = len(gradients.saved) - self.overlaid
+    def __init__(
+        self,
+        equations: Equations,
+        dtype: torch.dtype,
+        rates: Mapping[str, float | None],
+        arrivals: Arrivals | None = None,
+    ) -> None:
+        """
+        Args:
+            rates: of zoneout, by state; None: it follows a drawn mask.
+            arrivals: from where gradients come, if that changes the backward step.
+        """
+        self.plain, self.dtype, self.rates = equations, dtype, rates
+        self.equations = equations = add_zoneout(equations, rates)
+        self.presence = None if arrivals is None else presence(equations, arrivals)
+        usual = derive(equations)
+        gradients = usual if arrivals is None else derive(equations, arrivals)
+        self.overlaid = overlaid(equations, usual)
+        self.saved = len(usual.saved) - self.overlaid
         self.shared = shares_gradient(equations, gradients)
         self.source = "\n".join(
             [
                 f"#define DOUBLE {int(dtype == torch.float64)}",
                 _text("mathematics.c"),
-                emit(equations, gradients),
+                emit(equations, gradients, usual),
                 _text("kernel.c"),
             ]
         )
@@ -88,6 +100,17 @@ class Kernel:
             self._places[name] = size
             size += counts.get(name, 1)
         self._empty = array("q", [0] * size)
+        self._variants: dict[Arrivals, Kernel] = {}
+
+    def arriving(self, arrivals: Arrivals) -> Kernel:
+        """The kernel whose way back takes gradients from there alone; mostly this one."""
+        if arrivals not in self._variants:
+            with extending:
+                if presence(self.equations, arrivals) is None:
+                    self._variants[arrivals] = self
+                elif arrivals not in self._variants:
+                    self._variants[arrivals] = Kernel(self.plain, self.dtype, self.rates, arrivals)
+        return self._variants[arrivals]
 
     def call(self, entry: str, **task: int | Tensor | Sequence[Tensor | None] | None) -> None:
         """Run one entry of the library on a task, told field by field; what is not told is zero."""

@@ -9,10 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elman.errors import ShapeError
 from elman.recurrence.again import differentiate
 from elman.recurrence.contract import Noise, Walkable
 from elman.recurrence.cpu.kernel import Kernel, threads
 from elman.recurrence.loop import walk_parts
+from elman.recurrence.replay import Replay
+from elman.recurrence.trace import Arrivals
+from elman.tensors.memory import check_memory, dense
 from elman.tensors.products import affine, multiply
 from elman.tensors.rows import fill_padding, pick, spread
 from elman.tensors.tracing import observed, own_precision
@@ -41,6 +45,13 @@ class Shape:
         """(B, T, ·) → (N, ·)"""
         flat = x.reshape(self.B * self.T, x.shape[-1])
         return flat if self.index is None else pick(flat, self.index)
+
+    @property
+    def after(self) -> Tensor:
+        """(N,): how many steps of its row are walked after this one."""
+        t = torch.arange(self.T).expand(self.B, self.T)
+        last = self.T - 1 if self.lengths is None else self.lengths[:, None] - 1
+        return self.rows((t if self.reverse else last - t)[..., None])[:, 0]
 
     def padded(self, rows: Tensor) -> Tensor:
         """(N, ·) → (B, T, ·) with zeros"""
@@ -86,6 +97,7 @@ class Leaves:
 
 def scan(kernel: Kernel, cell: Walkable, leaves: Leaves, shape: Shape, whole: bool) -> tuple[Any, Any]:
     """States at all real steps (N, H) — all of them, or only the first — and the final state."""
+    _check_leaves(kernel, leaves, shape)
     flat = leaves.flat()
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in flat):
         results: tuple[Tensor, ...] = _Scan.apply(kernel, cell, shape, whole, *flat)  # type: ignore[no-untyped-call]
@@ -121,8 +133,31 @@ class _Scan(torch.autograd.Function):
                 walk = partial(_walk_again, ctx.cell, ctx.kernel, ctx.shape, ctx.whole)
                 found = differentiate(walk, leaves.flat(), gradients, wanted, again=torch.is_grad_enabled())
             else:
+                _check_leaves(ctx.kernel, leaves, ctx.shape)  # a parameter's data may be another's by now
                 found = _backward(ctx.kernel, leaves, ctx.shape, tensors[ctx.count :], gradients, wanted)
         return None, None, None, None, *found
+
+
+def _check_leaves(kernel: Kernel, leaves: Leaves, shape: Shape) -> None:
+    """The kernel goes by address: what is not laid out as it expects must not reach it."""
+    e, B, N, H = kernel.equations, shape.B, shape.N, shape.H
+    wide, deep = len(e.inputs) * H, len(e.products) * H
+    D = wide if leaves.W_x is None else leaves.x.shape[-1]
+    expected: list[tuple[str, Tensor | None, tuple[int, ...]]] = [
+        ("what project returns" if leaves.W_x is None else "x", leaves.x, (N, D)),
+        ("W_x", leaves.W_x, (D, wide)),
+        ("b", leaves.b, (wide,)),
+        ("W_h", leaves.W_h, (H, deep)),
+        ("noise.mask", leaves.mask, (B, H)),
+        *(("noise.zoneout", drawn, (N, H)) for drawn in leaves.noise),
+        *((name, vector, (H,)) for name, vector in zip(e.vectors, leaves.vectors, strict=True)),
+        *((f"state.{name}", field, (B, H)) for name, field in zip(e.states, leaves.initial, strict=True)),
+    ]
+    for name, tensor, wanted in expected:
+        if tensor is not None:
+            check_memory(name, tensor, wanted, kernel.dtype)
+    if (leaves.W_h is None) != (deep == 0):
+        raise ShapeError("W_h is missing, though the equations read recurrent parts")
 
 
 def _infer(kernel: Kernel, leaves: Leaves, shape: Shape, whole: bool) -> tuple[Tensor, ...]:
@@ -200,7 +235,16 @@ def _backward(
     parts, saved, *sequences = kept
     like, D = leaves.x, leaves.x.shape[-1]
     fields, W_h = len(leaves.initial), leaves.W_h
-    arrived = [None if g is None else g.contiguous() for g in gradients]
+    for tensor, width in (
+        (parts, len(e.inputs) * H),
+        (saved, kernel.saved * H),
+        *((s, H) for s in sequences),
+    ):
+        check_memory("what was saved for the way back", tensor, (N, width), kernel.dtype)
+    arrived = [None if g is None else dense(g) for g in gradients]
+    given = [g is not None for g in arrived]
+    always = (*given[:-fields], *(False,) * (2 * fields - len(given)))
+    kernel = kernel.arriving(Arrivals(always, tuple(given[-fields:])))
     d_parts = like.new_empty(N, len(e.inputs) * H)
     d_products = d_parts if kernel.shared else like.new_empty(N, len(e.products) * H)
     d_initial = [torch.empty_like(t) for t in leaves.initial]
@@ -229,6 +273,8 @@ def _backward(
     if single and W_h is not None:
         reached = d_products @ W_h.t()
         d_initial[0] += reached if leaves.mask is None else reached * leaves.mask
+    if operand is not None and kernel.presence is not None:  # where nothing arrives, nothing was multiplied
+        operand[:, -H:].masked_fill_(~kernel.presence.of_products(shape.after)[:, None], 0.0)
     d_W_x = d_W_h = None
     if joint and operand is not None:
         operand[:, :D] = leaves.x
@@ -312,18 +358,19 @@ class _Plan:
 
 
 def _walk_again(cell: Walkable, kernel: Kernel, shape: Shape, whole: bool, flat: list[Any]) -> list[Tensor]:
-    """What the kernel computes, by the plain loop."""
+    """What the kernel computed, by the plain loop."""
     leaves = Leaves.of(kernel, tuple(flat))
     noise = zip(kernel.equations.noise, leaves.noise, strict=True)
-    drawn = {name: shape.padded(n) != 0 for name, n in noise}
+    zoneout: dict[str, Any] = {name: rate for name, rate in kernel.rates.items() if rate is not None}
+    zoneout |= {name: shape.padded(n) != 0 for name, n in noise}
     parts = shape.padded(leaves.x if leaves.W_x is None else affine(leaves.x, leaves.W_x, leaves.b))
     states, final = walk_parts(
-        cell.with_vectors(leaves.vectors),
+        Replay(cell, kernel.plain).with_vectors(leaves.vectors),
         parts if shape.lengths is None else fill_padding(parts, shape.lengths),
         leaves.W_h,
         cell.State(*leaves.initial),
         shape.lengths,
         reverse=shape.reverse,
-        noise=Noise(mask=leaves.mask, zoneout={**kernel.rates, **drawn}),
+        noise=Noise(mask=leaves.mask, zoneout=zoneout),
     )
     return [*(shape.rows(field) for field in (states if whole else states[:1])), *final]

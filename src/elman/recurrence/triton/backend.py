@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import subprocess
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from elman.errors import ShapeError
 from elman.recurrence.contract import SILENCE, Noise, Walkable
-from elman.recurrence.trace import add_zoneout
+from elman.recurrence.trace import add_zoneout, extending
 from elman.recurrence.triton.emit.kernel import Step, signature
 from elman.recurrence.triton.launch import DoesNotFit
 from elman.recurrence.triton.plan import Card, Plan, Work, plans, why_not
@@ -23,7 +22,6 @@ from elman.tensors.products import tf32_products
 from elman.tensors.rows import fill_padding, length_mask
 from elman.tensors.tracing import in_autocast
 
-_making = threading.Lock()
 _refused: set[tuple[Card, Work, Plan]] = set()  # plans that a card turned down
 NUMBERS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -87,7 +85,7 @@ def step_of(cell: Walkable, noise: Noise = SILENCE) -> Step:
     rates = {n: z if isinstance(z, float) else None for n, z in noise.zoneout.items()}
     key = ("step", *rates.items())
     if key not in equations.compiled:
-        with _making:  # making one extends the graph, which threads must not do at once
+        with extending:
             if key not in equations.compiled:
                 noisy = add_zoneout(equations, rates) if rates else replace(equations, compiled={})
                 equations.compiled[key] = Step(noisy)
@@ -144,7 +142,8 @@ def walk(
         return [outputs for (outputs,), _ in walked], [final for _, (final,) in walked]
     B, T = x.shape[:2]
     cell, noise = cells[0], noises[0]
-    step = step_of(cell, noise)
+    step, equations = step_of(cell, noise), cell.equations
+    assert equations is not None
     numbers, H = computes_in(x), cell.hidden_size
     given = _input(cells, x, lengths) if cell.projects_itself and step.equations.inputs else x
     directions = [_direction(step, *each) for each in zip(cells, weights, states, noises, strict=True)]
@@ -156,6 +155,7 @@ def walk(
             continue
         this = Walk(
             cells=tuple(cells),
+            equations=equations,
             step=step,
             plan=plan,
             numbers=numbers,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,8 @@ from torch import Tensor
 from elman.recurrence.again import differentiate
 from elman.recurrence.contract import Noise, Walkable
 from elman.recurrence.loop import walk_parts
+from elman.recurrence.replay import Replay
+from elman.recurrence.trace import Arrivals, Equations
 from elman.recurrence.triton.emit.backward import backward
 from elman.recurrence.triton.emit.forward import forward
 from elman.recurrence.triton.emit.kernel import ROUNDS, Step, Variant
@@ -52,7 +54,7 @@ class Direction:
 
 @dataclass(frozen=True)
 class Walk:
-    """One walk: the cells of its directions, their equations, the plan, and the sizes.
+    """One walk: the cells of its directions, their equations (in ``step`` with zoneout), the plan, the sizes.
 
     numbers: what is multiplied; ``exact``: those of the weights. The state is float32 throughout.
     rates: of zoneouts that are an expectation, by state.
@@ -60,6 +62,7 @@ class Walk:
     """
 
     cells: tuple[Walkable, ...]
+    equations: Equations
     step: Step
     plan: Plan
     numbers: torch.dtype
@@ -115,8 +118,10 @@ def scan(walk: Walk, x: Tensor, directions: list[Direction]) -> tuple[tuple[Tens
         results: Sequence[Tensor] = _Scan.apply(walk, *flat)  # type: ignore[no-untyped-call]
     else:
         results = _forward(walk, x, directions, training=False)[0]
-    *sequences, final = results
-    return tuple(sequences), [cell.State(*final[d].unbind()) for d, cell in enumerate(walk.cells)]
+    sequences, finals = results[: len(walk.shown)], results[len(walk.shown) :]
+    size = len(walk.step.equations.states)
+    each = (finals[d * size : (d + 1) * size] for d in range(walk.D))
+    return tuple(sequences), [cell.State(*final) for cell, final in zip(walk.cells, each, strict=True)]
 
 
 class _Scan(torch.autograd.Function):
@@ -136,10 +141,12 @@ class _Scan(torch.autograd.Function):
         walk, tensors, wanted = ctx.walk, ctx.saved_tensors, ctx.needs_input_grad[1:]
         flat, kept = tensors[: ctx.count], dict(zip(ctx.names, tensors[ctx.count :], strict=True))
         again = torch.is_grad_enabled()
-        if not again and observed(*gradients) is None:
+        arrivals = _arrivals(walk, gradients)
+        if arrivals is not None and not again and observed(*gradients) is None:
             try:
                 with own_precision(flat[0]):
-                    return None, *_backward(walk, flat, kept, gradients, wanted)
+                    with_these = replace(walk, step=walk.step.arriving(arrivals))
+                    return None, *_backward(with_these, flat, kept, gradients, wanted)
             except DoesNotFit:  # found out only now: this once by the loop, from now on by another plan
                 walk.refuse()
         return None, *differentiate(partial(_walk_again, walk), flat, gradients, wanted, again=again)
@@ -151,7 +158,7 @@ class _Scan(torch.autograd.Function):
 def _forward(
     walk: Walk, x: Tensor, directions: list[Direction], *, training: bool
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """Sequences and the final states (D, states, B, H); in training also what the way back reads, by name."""
+    """Sequences, the final states (B, H) of each direction, and in training what the way back reads."""
     e, B, T, D, H = walk.step.equations, walk.B, walk.T, walk.D, walk.H
     steps = walk.plan.form == "steps"
     given = _parts(walk, x, directions)
@@ -172,7 +179,7 @@ def _forward(
     else:
         _launch(walk, "forward", variant, arguments)
     names = (*given, *kept) if training else ()
-    results = [*sequences.values(), final.to(walk.exact)]
+    results = [*sequences.values(), *final.to(walk.exact).flatten(0, 1).unbind()]
     return results, {name: arguments[name] for name in names}
 
 
@@ -314,6 +321,15 @@ def _source(step: Step, name: str, variant: Variant) -> str:
 # ---- backward ------------------------------------------------------------------------------------
 
 
+def _arrivals(walk: Walk, gradients: Sequence[Tensor | None]) -> Arrivals | None:
+    """Which states get gradients; None where that is not the same in both directions."""
+    size, shown = len(walk.step.equations.states), len(walk.shown)
+    there = [g is not None for g in gradients]
+    finals = {tuple(there[shown + d * size : shown + (d + 1) * size]) for d in range(walk.D)}
+    always = (*there[:shown], *(False,) * (size - shown))
+    return Arrivals(always, finals.pop()) if len(finals) == 1 else None
+
+
 def _backward(
     walk: Walk,
     flat: Sequence[Any],
@@ -325,8 +341,9 @@ def _backward(
     B, T, D, H, S = walk.B, walk.T, walk.D, walk.H, len(walk.step.equations.states)
     x, directions = walk.split(flat)
     I, G, V = len(e.inputs), len(e.products), len(e.vectors)
-    *d_sequences, d_final = gradients
-    variant = walk.variant(mask="mask" in kept, training=True, d_final=d_final is not None)
+    d_sequences, d_finals = gradients[: len(walk.shown)], gradients[len(walk.shown) :]
+    arrives = any(g is not None for g in d_finals)
+    variant = walk.variant(mask="mask" in kept, training=True, d_final=arrives)
 
     def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return x.new_empty(*shape, dtype=dtype)
@@ -336,8 +353,10 @@ def _backward(
         arguments[f"d_out_{name}"] = (
             x.new_zeros(B, T, D * H, dtype=walk.numbers) if g is None else g.contiguous()
         )
-    if d_final is not None:
-        arguments["d_final"] = d_final.contiguous()
+    if arrives:
+        nothing = x.new_zeros((), dtype=walk.exact).expand(B, H)
+        present = [nothing if g is None else g for g in d_finals]
+        arguments["d_final"] = torch.stack(present).view(D, S, B, H)
     if I:
         arguments["d_parts"] = empty(B, T, D, I * H, dtype=walk.numbers)
     if G and not step.shared:
@@ -389,6 +408,9 @@ def _gathered(
         d_W_h = None
         if d_products is not None and wish[2]:
             operand = found["operand"].view(B * T, D, -1)[:, d, :H]
+            if step.presence is not None:  # where nothing arrives, nothing was multiplied
+                there = step.presence.of_products(_after(walk, x.device, d))
+                operand = operand.masked_fill(~there.flatten()[:, None], 0.0)
             d_W_h = _product(operand.t(), d_products.view(B * T, D, G * H)[:, d], direction.W_h)
         d_vectors = found["d_vectors"].sum(0)[d].unbind(0) if e.vectors else ()
         own = (d_W_x[d], d_b[d], d_W_h, None, *((None,) * len(e.noise)), *d_vectors, *found["d_initial"][d])
@@ -397,6 +419,13 @@ def _gathered(
             for g, leaf, w in zip(own, direction.flat(), wish, strict=True)
         ]
     return tuple(results)
+
+
+def _after(walk: Walk, device: torch.device, d: int) -> Tensor:
+    """(B, T): how many steps of its row are walked after this one; none after what is padding."""
+    t = torch.arange(walk.T, device=device).expand(walk.B, walk.T)
+    last = walk.T - 1 if walk.lengths is None else walk.lengths[:, None] - 1
+    return (t if walk.reverse ^ (d == 1) else last - t).clamp(min=0)
 
 
 def _product(a: Tensor, b: Tensor, like: Tensor | None) -> Tensor:
@@ -424,7 +453,7 @@ def _walk_again(walk: Walk, flat: list[Any]) -> list[Tensor]:
             parts = parts if own.b is None else parts + own.b
         drawn = {name: n != 0 for name, n in zip(e.noise, own.noise, strict=True)}
         states, final = walk_parts(
-            cell.with_vectors(own.vectors),
+            Replay(cell, walk.equations).with_vectors(own.vectors),
             parts if lengths is None else fill_padding(parts, lengths),
             own.W_h,
             _start(walk, cell, own, x),
@@ -436,13 +465,13 @@ def _walk_again(walk: Walk, flat: list[Any]) -> list[Tensor]:
             padding = ~length_mask(lengths, walk.T)[..., None]
             states = cell.State(*(field.masked_fill(padding, 0.0) for field in states))
         sequences.append(states)
-        finals.append(torch.stack(tuple(final)))
+        finals += final
     shown = range(len(walk.shown))
     states = [torch.cat([s[i] for s in sequences], -1).to(walk.numbers) for i in shown]
-    return [*states, torch.stack(finals)]
+    return [*states, *finals]
 
 
 def _start(walk: Walk, cell: Walkable, own: Direction, x: Tensor) -> Any:
     if own.initial[0] is None:
-        return cell.initial_state(walk.B, x.to(walk.exact))
+        return cell.State(*x.new_zeros(len(own.initial), walk.B, walk.H, dtype=walk.exact))
     return cell.State(*own.initial)

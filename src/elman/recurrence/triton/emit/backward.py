@@ -161,7 +161,7 @@ def equations_backward(k: Kernel, inside: str) -> None:
             known[node.index] = f"{group}_{i}"
     for name in step.kept:
         k.write(f"s_{name} = tl.where(step < T - 1, before_{name}, first_{name})")
-    for node in g.current:
+    for node in step.current:
         known[node.index] = f"now_{e.states[e.results.index(node)]}"
     for place, name in enumerate(e.states):
         arriving = f"c_{name}" if place else f"c_{name} + arrived"
@@ -169,6 +169,11 @@ def equations_backward(k: Kernel, inside: str) -> None:
             fresh = f"next_d_{name}.to(tl.float32)"
             arriving += f" + {f'tl.where({inside}, {fresh}, 0.0)' if v.lengths else fresh}"
         k.write(f"g_{name} = {arriving}")
+    if g.conditions:  # about the steps of the row that follow; backwards they are those before t
+        last = "length - 1" if v.lengths else "T - 1"
+        k.write(
+            f"after = tl.where(backwards == 1, t, {last} - t) + tl.zeros([{v.rows}, {v.units}], tl.int32)"
+        )
     groups = (
         *((f"dx_{name}", n) for name, n in zip(e.inputs, g.inputs, strict=True)),
         *((f"dh_{name}", n) for name, n in zip(e.products, g.products, strict=True)),

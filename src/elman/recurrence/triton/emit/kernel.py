@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elman.recurrence.operations import OPERATIONS
 from elman.recurrence.statements import statements
 from elman.recurrence.symbols import Node
-from elman.recurrence.trace import Equations, derive
+from elman.recurrence.trace import Arrivals, Equations, derive, extending, presence
 
 ROUNDS = 2  # of the ring
 AHEAD = 2  # blocks of an exchange that are read at a time
@@ -81,18 +81,30 @@ class Step:
     shared: x.i and h.i have the same gradient in every gate.
     """
 
-    def __init__(self, equations: Equations) -> None:
+    def __init__(self, equations: Equations, arrivals: Arrivals | None = None) -> None:
+        """``arrivals``: from where gradients come, if that changes the way back; what is kept stays."""
         e, g = equations, derive(equations)
         current = {e.states[e.results.index(node)] for node in g.current}
-        self.equations, self.gradients = e, g
+        self.equations, self.current = e, g.current
+        self.gradients = g if arrivals is None else derive(e, arrivals)
+        self.presence = None if arrivals is None else presence(e, arrivals)
         self.short = tuple(node for node in g.saved if _bounded(node))
         self.long = tuple(node for node in g.saved if not _bounded(node))
         self.kept = tuple(name for name in e.states if name in g.previous | current)
-        self.shared = e.inputs == e.products and g.inputs == g.products
+        own = self.gradients
+        self.shared = bool(e.products) and e.inputs == e.products and own.inputs == own.products
+        self.reads_parts = g.reads_parts
+        self._variants: dict[Arrivals, Step] = {}
 
-    @property
-    def reads_parts(self) -> bool:
-        return self.gradients.reads_parts
+    def arriving(self, arrivals: Arrivals) -> Step:
+        """The step whose way back takes gradients from there alone; mostly this one."""
+        if arrivals not in self._variants:
+            with extending:
+                if presence(self.equations, arrivals) is None:
+                    self._variants[arrivals] = self
+                elif arrivals not in self._variants:
+                    self._variants[arrivals] = Step(replace(self.equations, compiled={}), arrivals)
+        return self._variants[arrivals]
 
     @property
     def gathers(self) -> bool:
@@ -183,6 +195,7 @@ class Kernel:
             )
             for name in names
         }
+        self.leaves |= {("p", node.name): node.name for node in step.gradients.conditions}
 
     @property
     def shown(self) -> tuple[str, ...]:
