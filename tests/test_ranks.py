@@ -12,6 +12,8 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "elman"
 
 RANKS = {
     "errors": 0,
+    "users_code": 0,
+    "trust": 0,
     "registry": 0,
     "config": 0,
     "tensors": 1,

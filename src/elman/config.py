@@ -13,9 +13,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from elman.errors import ConfigError, nearest
+from elman.registry import PartName
+from elman.trust import Trust
 
 DATA_VARIABLE = "ELMAN_DATA"
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -24,6 +35,15 @@ Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 Widths = Count | Annotated[list[Count], Field(min_length=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]  # what torch takes
+
+
+def _part_name(value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> PartName:
+    """A name remembers whose word it is, also where settings are made of settings."""
+    name = check(value)
+    return value if isinstance(value, PartName) else PartName(name, info.context)
+
+
+Part = Annotated[str, WrapValidator(_part_name)]  # a name that a registry knows, or a class in a user's code
 
 
 class Section(BaseModel):
@@ -72,7 +92,7 @@ class TextSettings(Section):
 class NetworkSettings(Section):
     """A recurrent network; every cell fits every task."""
 
-    cell: str = Field("lstm", description="name of a cell")
+    cell: Part = Field("lstm", description="name of a cell")
     cell_options: dict[str, Any] = Field({}, description="options of the cell's constructor")
     hidden: Widths | None = Field(None, description="width; a list: one a layer")
     layers: Count | None = Field(None, description="stacked layers")
@@ -182,7 +202,7 @@ class TrainingSettings(Section):
 class DecodingSettings(Section):
     """How sequences are generated."""
 
-    strategy: str | None = Field(
+    strategy: Part | None = Field(
         None,
         description="greedy, beam, sample or diverse; unset: beam if beam is above 1, sample if temperature, "
         "top_k or top_p is set, else greedy",
@@ -219,7 +239,7 @@ class DecodingSettings(Section):
 class Config(Section):
     """All settings of a run; a task replaces sections by its own."""
 
-    task: str = Field(description="lm, tag, classify, seq2seq or class2seq")
+    task: Part = Field(description="lm, tag, classify, seq2seq or class2seq")
     data: DataSettings = DataSettings()
     text: TextSettings = TextSettings()
     model: NetworkSettings = ModelSettings()
@@ -294,11 +314,16 @@ def merge(*many: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def validate(kind: type[C], tables: Mapping[str, Any], path: str | Path | None = None) -> C:
-    """A section from its tables; ``path`` is the file they came from, for the places of mistakes."""
+def validate(
+    kind: type[C], tables: Mapping[str, Any], path: str | Path | None = None, trust: Trust | None = None
+) -> C:
+    """A section from its tables; ``path`` is the file they came from, for the places of mistakes.
+
+    ``trust`` is given where a run says them: then the code that they name must be trusted before it runs.
+    """
     found = dict(_misplaced_truths(kind, tables, path))
     try:
-        valid = kind.model_validate(dict(tables))
+        valid = kind.model_validate(dict(tables), context=trust)
     except ValidationError as error:
         branches: dict[str, list[tuple[tuple[int, bool], str]]] = {}
         for problem in error.errors(include_url=False):
@@ -318,6 +343,15 @@ def changed(config: C, settings: Mapping[str, Any]) -> C:
     for key, value in settings.items():
         put(tables, key, value)
     return validate(type(config), tables)
+
+
+def part_names(config: Section, prefix: str = "") -> Iterator[tuple[str, PartName]]:
+    """The settings that name a part, by their dotted keys."""
+    for name, value in config:
+        if isinstance(value, Section):
+            yield from part_names(value, f"{prefix}{name}.")
+        elif isinstance(value, PartName):
+            yield f"{prefix}{name}", value
 
 
 def to_toml(config: Section, *, comments: bool = False, within: str = "") -> str:

@@ -19,8 +19,10 @@ ElmanError
 ├── ConfigError (ValueError)         E501  settings that cannot be used; all mistakes at once
 ├── DivergedError (ArithmeticError)  E601  training ran into NaN or infinity
 └── RunError (RuntimeError)          E701  a run folder that is damaged
-    └── RunExistsError               E702  a run folder that is already there, or is not there
+    ├── RunExistsError               E702  a run folder that is already there, or is not there
+    └── UntrustedCodeError           E703  a run names code that its user has not trusted
 BackendNotice (UserWarning)                said once when a slower path is taken
+TrustNotice (UserWarning)                  said when what was trusted cannot be remembered or relied on
 """
 
 import difflib
@@ -144,8 +146,17 @@ class RunExistsError(RunError):
     exit_code = 2
 
 
+class UntrustedCodeError(RunError):
+    number = "E703"
+    exit_code = 2
+
+
 class BackendNotice(UserWarning):
     """A slower path is taken, and why."""
+
+
+class TrustNotice(UserWarning):
+    """What was trusted cannot be remembered, or the record of it cannot be relied on."""
 
 
 class FontNotice(UserWarning):

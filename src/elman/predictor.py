@@ -15,8 +15,9 @@ from elman.inspection.alignment import Alignment
 from elman.tasks.base import Task
 from elman.text.readers import Repairs
 from elman.text.units import Unit
-from elman.training.run import load_weights, make_task, read_config
+from elman.training.run import check_code, load_weights, make_task, read_config
 from elman.training.sources import Reading
+from elman.trust import Trust
 
 
 class Predictor:
@@ -98,12 +99,17 @@ class Predictor:
 
 
 def load(
-    run: str | Path, *, settings: dict[str, Any] | None = None, ensemble: Sequence[str | Path] = ()
+    run: str | Path,
+    *,
+    settings: dict[str, Any] | None = None,
+    ensemble: Sequence[str | Path] = (),
+    trust_code: bool = False,
 ) -> Predictor:
     """A trained model from its run folder; ``settings`` are as ``{"decoding.max_length": 50}``.
 
     ``ensemble`` names other runs of the same task and vocabulary: all of them decide together what is
-    written, by the mean of their probabilities.
+    written, by the mean of their probabilities. ``trust_code`` lets the runs import the code that they
+    name, also where you have not trained with it, and remembers it; without it, that is an error.
 
     >>> elman.load("runs/names").predict(["Nguyen", "Kowalski"])  # doctest: +SKIP
     ['Vietnamese', 'Polish']
@@ -111,16 +117,19 @@ def load(
     if isinstance(ensemble, (str, Path)):
         raise ArgumentError(f"ensemble is one run; give a list of them: [{str(ensemble)!r}]")
     run = Path(run)
-    task = make_task(read_config(run))
+    trust = Trust(run, everything=trust_code)
+    task = make_task(read_config(run, trust))
     task.load(run)
     if settings:
         task.config = changed(task.config, settings)
+    check_code(task.config, trust)
     if ensemble:
         if not hasattr(task, "join_partners"):
             raise ArgumentError(
                 f"{run} is a {task.name} model, which writes no sequences; only such models make an ensemble"
             )
-        task.join_partners([(one.task, one.model) for one in map(load, ensemble)])
+        partners = [load(one, trust_code=trust_code) for one in ensemble]
+        task.join_partners([(one.task, one.model) for one in partners])
     return Predictor(run, task, load_weights(run, task))
 
 

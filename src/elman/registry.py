@@ -1,17 +1,47 @@
 """Names for parts: the file ``cells/lstm.py`` is ``"lstm"`` in a config; users add their own."""
 
+from __future__ import annotations
+
 import importlib
-import importlib.util
 import inspect
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
 from elman.errors import ArgumentError, UnknownNameError, nearest
+from elman.trust import Trust
+from elman.users_code import Code
 
 _USERS_FILES: set[str] = set()  # that classes were loaded from
+UNREADABLE = (ImportError, OSError, SyntaxError)
+
+
+class PartName(str):
+    """The name of a part in settings, and whose word it is: a run's has its ``trust``, the user's has none.
+
+    Code is read once, and what was read is what runs; of a run's, only if it is trusted.
+    """
+
+    trust: Trust | None
+
+    def __new__(cls, name: str, trust: Trust | None = None) -> PartName:
+        self = super().__new__(cls, name)
+        self.trust = trust
+        return self
+
+    @property
+    def of_code(self) -> bool:
+        """Is it a class in a file or module, as ``"cells.py:Leaky"``, and no plain name?"""
+        return ":" in self
+
+    @cached_property
+    def code(self) -> Code:
+        """What it stands for; nothing of it runs."""
+        return Code.find(self.rpartition(":")[0])
 
 
 class Registry:
@@ -37,7 +67,8 @@ class Registry:
     def find(self, name: str) -> type:
         """The class of that name; an unknown name is an error that lists the near ones.
 
-        ``"cells.py:Leaky"`` and ``"package.module:Leaky"`` are classes of the user's own files.
+        ``"cells.py:Leaky"`` and ``"package.module:Leaky"`` are classes of the user's own files. A string
+        is the user's word and is obeyed; a ``PartName`` out of a run must be trusted before its code runs.
         """
         if name in self._added:
             return self._added[name]
@@ -62,22 +93,16 @@ class Registry:
         self._added[name] = part
 
     def _load(self, name: str) -> type:
-        """A class from a Python file, or from a module that can be imported."""
+        """A class from a Python file, or from a module: the one place where users' code is imported."""
+        named = name if isinstance(name, PartName) else PartName(name)
         place, _, attribute = name.rpartition(":")
         try:
-            if place.endswith(".py"):
-                spec = importlib.util.spec_from_file_location(f"elman_user_{Path(place).stem}", place)
-                assert spec is not None
-                assert spec.loader is not None
-                module = importlib.util.module_from_spec(spec)
-                _USERS_FILES.add(str(spec.origin))
-                spec.loader.exec_module(module)
-            elif not all(word.isidentifier() for word in place.split(".")):
-                raise ImportError(f"{place!r} is neither a Python file (.py) nor the name of a module")
-            else:
-                module = importlib.import_module(place)
-                _USERS_FILES.add(str(module.__file__))
-        except (ImportError, OSError, SyntaxError) as error:
+            code = named.code
+            if named.trust is not None:
+                named.trust.check({name: code})
+            _USERS_FILES.update(file.path for file in code.files)
+            module = code.module
+        except UNREADABLE as error:
             raise UnknownNameError(f"{name!r} cannot be loaded: {error}") from None
         part = getattr(module, attribute, None)
         if not inspect.isclass(part) or not issubclass(part, self.kind):
@@ -101,6 +126,19 @@ STRATEGIES = Registry("elman.decoding", "Strategy")
 CORPORA = Registry("elman.corpora", "Corpus")
 TASKS = Registry("elman.tasks", "Task")
 REGISTRIES = (CELLS, ATTENTIONS, STRATEGIES, CORPORA, TASKS)
+
+
+def named_code(names: Iterable[PartName], trust: Trust | None) -> dict[str, Code]:
+    """The code that names stand for which are this run's word (its ``trust``) or the user's (None).
+
+    A name whose code cannot be found is left out: where it is needed, that is an error.
+    """
+    found: dict[str, Code] = {}
+    for name in names:
+        if name.of_code and name.trust is trust:
+            with suppress(*UNREADABLE):
+                found[name] = name.code
+    return found
 
 
 def construct(part: type, *sizes: int, options: Mapping[str, Any] | None, named: str) -> Any:

@@ -14,7 +14,14 @@ from elman.training.summary import network_name
 
 
 def compare(
-    runs: list[Path], path: str, target: str | None, pairs: list[str], *, as_json: bool, out: Path | None
+    runs: list[Path],
+    path: str,
+    target: str | None,
+    pairs: list[str],
+    *,
+    as_json: bool,
+    out: Path | None,
+    trust_code: bool,
 ) -> None:
     """Every run writes the same outputs: a table or a line of JSON a run, and a picture by length."""
     if out is not None:
@@ -23,7 +30,7 @@ def compare(
     found: dict[Path, list[dict[str, Any]]] = {}
     kinds = []
     for run in dict.fromkeys(runs):
-        predictor = opened(run, pairs)
+        predictor = opened(run, pairs, trust_code=trust_code)
         figures, _ = predictor.evaluate(path, target)
         if "by_length" not in figures:
             raise ArgumentError(f"{run} is a {predictor.task.name} model; lengths are compared of seq2seq")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from elman.cli.talk import flush
+from elman.cli.talk import flush, notices_told
 from elman.errors import ArgumentError, ElmanError
 from elman.registry import users_place
 
@@ -27,6 +27,12 @@ Json = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 Ensemble = Annotated[
     list[Path],
     typer.Option("--ensemble", metavar="RUN", help="A run that decides with the first; may be repeated."),
+]
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code", help="Import the code that a run names (see docs/runs.md), and remember it."
+    ),
 ]
 
 
@@ -67,6 +73,7 @@ def train(
     ] = False,
     quiet: Annotated[bool, typer.Option(help="No progress.")] = False,
     tensorboard: Annotated[bool, typer.Option(help="Also write TensorBoard files into the run.")] = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Train a model from a file; what is not set is chosen for the data."""
@@ -92,7 +99,15 @@ def train(
         return
     if out is None:
         raise typer.BadParameter("where should the run go? Name a folder", param_hint="--out")
-    work.train(settings, out, resume=resume, as_json=as_json, quiet=quiet, tensorboard=tensorboard)
+    work.train(
+        settings,
+        out,
+        resume=resume,
+        as_json=as_json,
+        quiet=quiet,
+        tensorboard=tensorboard,
+        trust_code=trust_code,
+    )
 
 
 @app.command()
@@ -108,12 +123,22 @@ def predict(
         bool, typer.Option("--trace", help="With --json: every step of the search, and what else was likely.")
     ] = False,
     ensemble: Ensemble = [],  # noqa: B006
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """One line in, one line out: labels, tags, sequences, continuations."""
     from elman.cli.use import predict as work
 
-    work(run, file, setting, as_json=as_json, trace=trace, attention=attention, ensemble=ensemble)
+    work(
+        run,
+        file,
+        setting,
+        as_json=as_json,
+        trace=trace,
+        attention=attention,
+        ensemble=ensemble,
+        trust_code=trust_code,
+    )
 
 
 @app.command()
@@ -128,6 +153,7 @@ def evaluate(
         typer.Option(metavar="RUN", help="Another run beside it, by the length of the source; repeatable."),
     ] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="With --against: a picture (.png, .svg or .pdf).")] = None,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Figures on a file: loss, perplexity, accuracy, F1, BLEU, whatever the task has.
@@ -139,13 +165,13 @@ def evaluate(
             raise typer.BadParameter("runs beside each other decide alone; leave out --ensemble")
         from elman.cli.lengths import compare
 
-        compare([run, *against], file, target, setting, as_json=as_json, out=out)
+        compare([run, *against], file, target, setting, as_json=as_json, out=out, trust_code=trust_code)
         return
     if out is not None:
         raise typer.BadParameter("--out belongs to --against")
     from elman.cli.use import evaluate as work
 
-    work(run, file, target, setting, as_json=as_json, ensemble=ensemble)
+    work(run, file, target, setting, as_json=as_json, ensemble=ensemble, trust_code=trust_code)
 
 
 @app.command()
@@ -158,12 +184,13 @@ def generate(
     setting: Set = [],  # noqa: B006
     trace: Annotated[bool, typer.Option(help="Show the unrolling step by step.")] = False,
     ensemble: Ensemble = [],  # noqa: B006
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Let a model write: continuations, sequences of a class, outputs of a source."""
     from elman.cli.use import generate as work
 
-    work(run, prompt, number, setting, as_json=as_json, trace=trace, ensemble=ensemble)
+    work(run, prompt, number, setting, as_json=as_json, trace=trace, ensemble=ensemble, trust_code=trust_code)
 
 
 @app.command()
@@ -181,6 +208,7 @@ def score(
         list[Path], typer.Option(metavar="RUN", help="With --probe: another run beside it; may be repeated.")
     ] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="With --probe: a picture (.png, .svg or .pdf).")] = None,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Log-probabilities of texts by the chain rule, the end marker counted."""
@@ -189,13 +217,13 @@ def score(
             raise typer.BadParameter("a probe brings its own texts; name other runs with --against")
         from elman.cli.probe import probe as test
 
-        test([run, *against], probe, as_json=as_json, out=out)
+        test([run, *against], probe, as_json=as_json, out=out, trust_code=trust_code)
         return
     if against or out is not None:
         raise typer.BadParameter("--against and --out belong to --probe")
     from elman.cli.use import score as work
 
-    work(run, file, tokens=tokens, pairs=pairs, as_json=as_json)
+    work(run, file, tokens=tokens, pairs=pairs, as_json=as_json, trust_code=trust_code)
 
 
 @app.command()
@@ -265,7 +293,8 @@ def run() -> None:
         sys.stdout.reconfigure(encoding="utf-8", errors=sys.stdout.errors)  # as files, whatever the locale
     try:
         try:
-            app()
+            with notices_told():
+                app()
         finally:
             flush()
     except ElmanError as error:

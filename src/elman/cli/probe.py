@@ -20,12 +20,12 @@ SHOWN = 5  # unknown words that an error names
 PICTURES = (".png", ".svg", ".pdf")
 
 
-def probe(runs: list[Path], name: str, *, as_json: bool, out: Path | None) -> None:
+def probe(runs: list[Path], name: str, *, as_json: bool, out: Path | None, trust_code: bool) -> None:
     """Every run answers the same questions: a table or a line of JSON a run, and a picture by distance."""
     if out is not None:
         check_picture(out)
     corpus = probed(name)
-    predictors = [load(run) for run in dict.fromkeys(runs)]
+    predictors = [load(run, trust_code=trust_code) for run in dict.fromkeys(runs)]
     items = corpus.probe(SEED, ITEMS)
     for predictor in predictors:
         items = known_items(predictor, items, name)

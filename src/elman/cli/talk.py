@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from elman.errors import FontNotice, RunError
+from elman.errors import BackendNotice, FontNotice, RunError, TrustNotice
 
 
 def say(line: str = "") -> None:
@@ -43,6 +43,22 @@ def written() -> Iterator[None]:
         raise RunError(
             f"the output cannot be written: {error.strerror}; make room, or write elsewhere"
         ) from None
+
+
+@contextmanager
+def notices_told() -> Iterator[None]:
+    """What Elman notices is a line like any other talk, without the place in its source."""
+    with warnings.catch_warnings():
+        before = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, (BackendNotice, TrustNotice)):
+                say(f"elman: {message}")
+            else:
+                before(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 @contextmanager

@@ -18,12 +18,14 @@ from elman.config import (
     changed,
     merge,
     parse_settings,
+    part_names,
     put,
     read_toml,
     validate,
 )
 from elman.errors import ConfigError, ElmanError, FileError, RunExistsError
-from elman.tasks.base import Task, lookup
+from elman.registry import named_code
+from elman.tasks.base import Task
 from elman.text.readers import parse_columns
 from elman.training.card import write_card
 from elman.training.loop import Trainer, count_parameters
@@ -41,15 +43,9 @@ from elman.training.run import (
 )
 from elman.training.session import LOCK, Interrupted, alone
 from elman.training.sources import check_layout, corpus_settings, exists
+from elman.trust import Trust
 
 OPTIONS = ("cell_options", "attention_options", "columns")  # tables that are one setting
-USERS_CLASSES = (
-    "model.cell",
-    "model.encoder.cell",
-    "model.decoder.cell",
-    "model.attention",
-    "decoding.strategy",
-)
 
 
 def collect(
@@ -107,18 +103,21 @@ def check_pairs(data: DataSettings) -> None:
 
 def users_files(config: Config) -> Iterator[tuple[str, str]]:
     """Settings that name a class in a user's file, by its whole path: a run finds it from any folder."""
-    for key in USERS_CLASSES:
-        try:
-            name = lookup(config, key)
-        except AttributeError:  # this task has no such setting
-            continue
-        file, colon, part = (name or "").rpartition(":")
-        if colon and file.endswith(".py"):
+    for key, name in part_names(config):
+        file, _, part = name.rpartition(":")
+        if file.endswith(".py"):
             yield key, f"{Path(file).resolve()}:{part}"
 
 
 def train(
-    config: Config | None, run: Path, *, resume: bool, as_json: bool, quiet: bool, tensorboard: bool
+    config: Config | None,
+    run: Path,
+    *,
+    resume: bool,
+    as_json: bool,
+    quiet: bool,
+    tensorboard: bool,
+    trust_code: bool,
 ) -> None:
     """Begin or continue a run and see it to its end."""
     observers: list[Any] = []
@@ -127,15 +126,18 @@ def train(
 
         observers.append(TensorBoard(run / "tensorboard"))
     there, continued = run.exists(), resume and (run / "config.toml").is_file()
+    trust = Trust(run, everything=trust_code)
+    if config is not None:
+        trust.add(named_code((name for _, name in part_names(config)), None).values())
     if continued:
-        check_same(config, read_config(run))
+        check_same(config, read_config(run, trust))
     elif config is None:
         raise ConfigError(f"{run} holds nothing to resume; start it with a task and --train")
     else:
         begin(run, config)
     talkers = [Progress(quiet=quiet), *observers]
     try:
-        last = see_through(run, talkers, announce, continued=continued, there=there)
+        last = see_through(run, talkers, announce, trust, continued=continued, there=there)
     except FileError as error:
         path = Path(str(error.path))
         if continued and not path.is_absolute() and not path.exists():
@@ -156,6 +158,7 @@ def see_through(
     run: Path,
     observers: list[Any],
     announce: Callable[[Prepared, Trainer], None],
+    trust: Trust | None = None,
     *,
     continued: bool = False,
     there: bool = False,
@@ -167,7 +170,7 @@ def see_through(
     user's, or another process's.
     """
     try:
-        return train_run(run, observers, say, announce)
+        return train_run(run, observers, say, announce, trust)
     except Interrupted as stop:
         say(f"{stop}. Continue with:\n  elman train --out {shlex.quote(str(run))} --resume")
         raise SystemExit(stop.exit_code) from None

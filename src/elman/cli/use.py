@@ -24,14 +24,14 @@ TRACED = ("trace", "tree", "source_tokens", "output_tokens", "attention")  # wha
 COLLECTED = 200  # alignments at most, so that memory does not grow with the file
 
 
-def opened(run: Path, pairs: list[str], ensemble: Sequence[Path] = ()) -> Predictor:
+def opened(run: Path, pairs: list[str], ensemble: Sequence[Path] = (), *, trust_code: bool) -> Predictor:
     """The run, with the settings of the command line that a trained model can take."""
     settings = dict(dotted(parse_settings(pairs)))
     for key in settings:
         if not key.startswith(OPEN):
             allowed = ", ".join(f"{section}*" for section in OPEN)
             raise ConfigError(f"{key} is fixed by training; a trained run takes {allowed}")
-    return load(run, settings=settings, ensemble=ensemble)
+    return load(run, settings=settings, ensemble=ensemble, trust_code=trust_code)
 
 
 def dotted(tables: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -51,11 +51,12 @@ def predict(
     trace: bool,
     attention: Path | None,
     ensemble: Sequence[Path],
+    trust_code: bool,
 ) -> None:
     """One line in, one line out, in order; memory does not grow with the file."""
     if trace and not as_json:
         raise ArgumentError("a trace does not fit into one line of text; add --json to --trace")
-    predictor = opened(run, pairs, ensemble)
+    predictor = opened(run, pairs, ensemble, trust_code=trust_code)
     gallery = None if attention is None else Gallery(predictor, attention)
     if predictor.config.decoding.n_best > 1 and not as_json:
         say("the best answer of each line is printed; --json has all of decoding.n_best")
@@ -125,10 +126,17 @@ def draw(path: Path, alignments: Sequence[Any]) -> None:
 
 
 def evaluate(
-    run: Path, path: str, target: str | None, pairs: list[str], *, as_json: bool, ensemble: Sequence[Path]
+    run: Path,
+    path: str,
+    target: str | None,
+    pairs: list[str],
+    *,
+    as_json: bool,
+    ensemble: Sequence[Path],
+    trust_code: bool,
 ) -> None:
     """Figures; of an ensemble, losses are those of the first run and what is written is of all of them."""
-    predictor = opened(run, pairs, ensemble)
+    predictor = opened(run, pairs, ensemble, trust_code=trust_code)
     check_target(target, pairs)
     figures, repairs = predictor.evaluate(path, target)
     for sentence in repairs.sentences():
@@ -174,9 +182,10 @@ def generate(
     as_json: bool,
     trace: bool,
     ensemble: Sequence[Path],
+    trust_code: bool,
 ) -> None:
     """Each prompt as often as asked, with its n best; drawn sequences differ because the seed goes on."""
-    predictor = opened(run, pairs, ensemble)
+    predictor = opened(run, pairs, ensemble, trust_code=trust_code)
     if predictor.task.name == "seq2seq" and not prompts:
         raise ArgumentError(f"{run} is a seq2seq model, which writes from a source; give one with --prompt")
     if predictor.task.name == "class2seq" and not prompts:
@@ -213,9 +222,9 @@ def unrolled(one: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def score(run: Path, path: str, *, tokens: bool, pairs: bool, as_json: bool) -> None:
+def score(run: Path, path: str, *, tokens: bool, pairs: bool, as_json: bool, trust_code: bool) -> None:
     """Natural-log probabilities, one a line: of lines, of their tokens, or of two texts apart by a tab."""
-    predictor = load(run)
+    predictor = load(run, trust_code=trust_code)
     right = count = 0
     for lines in chunks(open_lines(path), path):
         texts = [line.text for line in lines]

@@ -12,6 +12,7 @@ from elman.config import (
     Config,
     Count,
     NetworkSettings,
+    Part,
     Section,
     Share,
     TextSettings,
@@ -19,7 +20,7 @@ from elman.config import (
     Widths,
 )
 from elman.errors import ElmanError
-from elman.registry import ATTENTIONS
+from elman.registry import ATTENTIONS, PartName
 
 FLOOR = 0.01  # an exponential never reaches zero: it goes on to this
 STEEPNESS = 10.0  # of the inverse sigmoid
@@ -80,7 +81,7 @@ class Seq2SeqText(TextSettings):
 class SideModel(Section):
     """One of the two networks, where it differs from model.*"""
 
-    cell: str | None = Field(None, description="as model.cell")
+    cell: Part | None = Field(None, description="as model.cell")
     cell_options: dict[str, Any] | None = Field(None, description="as model.cell_options")
     hidden: Widths | None = Field(None, description="as model.hidden")
     layers: Count | None = Field(None, description="as model.layers")
@@ -116,7 +117,7 @@ class Seq2SeqModel(NetworkSettings):
     context: Literal["start", "every-step"] = Field(
         "start", description="the encoder's last state is known at the start only, or at every step"
     )
-    attention: str | None = Field(
+    attention: Part | None = Field(
         None, description="none, dot, bilinear, additive, location, or file.py:Class"
     )
     attention_options: dict[str, Any] = Field({}, description="options of the score's constructor")
@@ -138,8 +139,9 @@ class Seq2SeqModel(NetworkSettings):
 
     @field_validator("attention")
     @classmethod
-    def _knows_the_score(cls, value: str | None) -> str | None:
-        if value not in (None, "none"):
+    def _knows_the_score(cls, value: PartName | None) -> PartName | None:
+        """What a run names in code is looked at when it is needed, not where its settings are read."""
+        if value not in (None, "none") and not (value.of_code and value.trust):
             try:
                 ATTENTIONS.find(value)
             except ElmanError as error:

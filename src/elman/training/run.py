@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from elman.config import Config, changed, read_toml, to_toml, validate
+from elman.config import Config, changed, part_names, read_toml, to_toml, validate
 from elman.errors import ConfigError, EmptyError, RunError, RunExistsError
 from elman.layers.rnn import RNN
-from elman.registry import TASKS
+from elman.registry import TASKS, PartName, named_code
 from elman.tasks.base import Examples, Task, read_json
 from elman.training.checkpoint import (
     checkpoint_name,
@@ -40,6 +40,7 @@ from elman.training.session import (
     write_text,
 )
 from elman.training.sources import Reading, training_data
+from elman.trust import Trust
 
 FORMAT = 1
 DEVICES = ("cpu", "cuda")
@@ -66,18 +67,28 @@ def settings_class(task: str) -> type[Config]:
     return kind
 
 
-def read_config(run: Path) -> Config:
-    """The settings of a run; anything wrong with them is a damaged run."""
+def read_config(run: Path, trust: Trust | None = None) -> Config:
+    """The settings of a run; anything wrong with them is a damaged run.
+
+    The code that they name is trusted as ``trust`` says; unset, if the user's record has it.
+    """
     path = run / "config.toml"
     if not path.is_file():
         raise RunExistsError(
             f"{run} is no run: it has no config.toml; train one with elman train … --out {run}"
         )
+    trust = trust or Trust(run)
     try:
         tables = read_toml(path)
-        return validate(settings_class(str(tables.get("task"))), tables, path)
+        tables["task"] = task = PartName(str(tables.get("task")), trust)
+        return validate(settings_class(task), tables, path, trust)
     except (ConfigError, KeyError) as error:
         raise RunError(f"{path} is damaged: {error}") from None
+
+
+def check_code(config: Config, trust: Trust) -> None:
+    """Raise for all code that a run names and the user does not trust, before any work."""
+    trust.check(named_code((name for _, name in part_names(config)), trust))
 
 
 def begin(run: Path, config: Config) -> None:
@@ -109,9 +120,11 @@ def prepare(task: Task[Any], cache: Path | None = None) -> Prepared:
     return _encoded(task, train, dev, cache)
 
 
-def prepare_run(run: Path) -> Prepared:
+def prepare_run(run: Path, trust: Trust | None = None) -> Prepared:
     """What a run needs before training: from its own files where they are there, from the data otherwise."""
-    config = read_config(run)
+    trust = trust or Trust(run)
+    config = read_config(run, trust)
+    check_code(config, trust)
     task = make_task(config)
     if not any((run / "checkpoints").glob("update-*")):
         # Fresh weights take from the data what no file of the run keeps: counts, notes, pretrained vectors.
@@ -212,13 +225,14 @@ def train_run(
     observers: list[Observer],
     say: Callable[[str], None],
     announce: Callable[[Prepared, Trainer], None],
+    trust: Trust | None = None,
 ) -> dict[str, Any]:
     """Train the run in this folder to its end, from its newest checkpoint if it has one; the last figures.
 
     A signal (Ctrl-C, SIGTERM) saves and raises ``Interrupted``.
     """
     with alone(run):
-        return _train(run, observers, say, announce)
+        return _train(run, observers, say, announce, trust)
 
 
 def _train(
@@ -226,8 +240,9 @@ def _train(
     observers: list[Observer],
     say: Callable[[str], None],
     announce: Callable[[Prepared, Trainer], None],
+    trust: Trust | None = None,
 ) -> dict[str, Any]:
-    prepared = prepare_run(run)
+    prepared = prepare_run(run, trust)
     put_back(run)
     checkpoint = newest_checkpoint(run, say)
     trainer = build(prepared.task, prepared.train, prepared.dev, fresh=checkpoint is None)

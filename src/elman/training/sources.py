@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.config import Config, DataSettings
-from elman.errors import ConfigError, FileError
+from elman.errors import ConfigError, FileError, nearest
 from elman.registry import CORPORA
 from elman.tasks.base import Task
 from elman.text.files import file_digest, inner_ending
@@ -113,6 +113,8 @@ def corpus_of(path: str) -> tuple[Any, str]:
     name, _, split = path.removeprefix(BUILTIN).partition("/")
     if split not in ("", "train", "dev", "test"):
         raise ConfigError(f"{path}: the splits of a built-in corpus are train, dev and test")
+    if ":" in name:
+        raise ConfigError(f"{path}: a built-in corpus has a plain name; {nearest(name, CORPORA.names())}")
     return CORPORA.find(name)(), split or "train"
 
 
