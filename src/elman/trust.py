@@ -32,10 +32,13 @@ class Trust:
 
     def __init__(self, run: str | Path, *, everything: bool = False) -> None:
         self.run, self.everything = run, everything
-        self._known: set[str] = set()  # in this process
+        self._known: set[str] = set()  # SHA-256 of files that are trusted
+        self._sourceless: set[str] = set()  # modules without one: trusted for as long as this object lives
 
     def add(self, codes: Iterable[Code]) -> None:
         """Trust this code, and remember it; where it cannot be remembered, that is a notice."""
+        codes = list(codes)
+        self._sourceless.update(module for code in codes for module in code.sourceless)
         entries = {(file.digest, file.path) for code in codes for file in code.files}
         self._known |= {digest for digest, _ in entries}
         if not entries:
@@ -50,10 +53,10 @@ class Trust:
 
         By the flag it is trusted, and remembered.
         """
+        if not any(self._strange(codes)):
+            return
         if self.everything:
             self.add(codes.values())
-            return
-        if not any(self._strange(codes)):
             return
         entries = _read()
         self._known |= {digest for digest, _ in entries}
@@ -68,14 +71,15 @@ class Trust:
         """A line for each file or module that is not trusted; ``paths`` are those of the record."""
         for name, code in codes.items():
             for file in code.files:
-                if file.digest not in self._known:
-                    said = f"{name!r} runs {file.path!r}, SHA-256 {file.digest}"
-                    changed = file.path in paths
-                    yield (
-                        f"{said}, which is not the file that you trained with or trusted" if changed else said
-                    )
+                if file.digest in self._known:
+                    continue
+                other = (
+                    ", which is not the file that you trained with or trusted" if file.path in paths else ""
+                )
+                yield f"{name!r} runs {file.path!r}, SHA-256 {file.digest}{other}"
             for module in code.sourceless:
-                yield f"{name!r} runs the module {module!r}, which has no source to be known by"
+                if module not in self._sourceless:
+                    yield f"{name!r} runs the module {module!r}, which has no source file to hash"
 
 
 def record() -> Path:
@@ -174,8 +178,8 @@ def _check_owner(descriptor: int, path: Path) -> None:
 
 def _reason(error: OSError) -> str:
     """What is wrong with which file; one that is named within the folder is the record."""
-    place = Path(error.filename or RECORD)
-    return f"{place if place.is_absolute() else record()}: {error.strerror}"
+    name = str(error.filename or RECORD)
+    return f"{record() if name in (RECORD, TEMPORARY) else name}: {error.strerror}"
 
 
 def _notice(text: str) -> None:

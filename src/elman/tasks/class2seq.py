@@ -11,7 +11,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from elman.config import Config, DecodingSettings, ModelSettings, TextSettings, TrainingSettings
+from elman.config import Config, DecodingSettings, ModelSettings, Part, TextSettings, TrainingSettings
 from elman.decoding.base import Found, Hypothesis
 from elman.errors import EmptyError, LabelError, SyntaxProblem, nearest
 from elman.models.counting import NgramGenerator
@@ -49,7 +49,7 @@ class Class2SeqText(TextSettings):
 class Class2SeqModel(ModelSettings):
     """The network; every cell fits every task."""
 
-    cell: str | None = Field(None, description="name of a cell; unset: elman for few examples, else lstm")  # type: ignore[assignment]
+    cell: Part | None = Field(None, description="name of a cell; unset: elman for few examples, else lstm")  # type: ignore[assignment]
     cell_options: dict[str, Any] | None = Field(None, description="options of the cell's constructor")  # type: ignore[assignment]
     feedback: Literal["hard", "soft"] = Field(
         "hard", description="generation feeds back the argmax as a one-hot vector, or the softmax itself"
