@@ -1,8 +1,12 @@
 """Names for parts: files are found, users add their own, mistakes are explained."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
+import elman
 from elman import RNN, Cell, register
 from elman.errors import ArgumentError, UnknownNameError
 from elman.registry import CELLS, Registry, users_place
@@ -100,6 +104,17 @@ def test_what_cannot_be_found_in_a_file_says_so(tmp_path, monkeypatch, name, sai
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnknownNameError, match=said):
         CELLS.find(name)
+
+
+def test_users_code_is_imported_in_one_place():
+    """So that whatever a run may name comes under the same rule."""
+    source = Path(elman.__file__).parent
+    files = {path.relative_to(source).as_posix(): path.read_text("utf-8") for path in source.rglob("*.py")}
+    importing = {
+        name for name, text in files.items() if re.search(r"\b(import_module|exec_module|exec)\(", text)
+    }
+    assert importing == {"__init__.py", "registry.py", "users_code.py", "recurrence/triton/module.py"}
+    assert {name for name, text in files.items() if "Code.find(" in text} == {"registry.py"}
 
 
 class Gained(Decay):

@@ -147,9 +147,10 @@ def test_a_damaged_record_counts_for_nothing_and_is_kept(line, state):
     assert (state / RECORD).read_bytes() == content
 
 
-def test_a_record_that_is_no_file_is_refused(state):
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_record_that_is_no_file_is_refused(make, state):
     state.mkdir(parents=True)
-    os.mkfifo(state / RECORD)
+    make(state / RECORD)
     with pytest.warns(TrustNotice, match="this is no file"):
         assert not trusted(code())
 

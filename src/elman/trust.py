@@ -11,7 +11,7 @@ import json
 import os
 import stat
 import warnings
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -137,7 +137,7 @@ def _opened(path: Path) -> Iterator[int]:
         raise FileNotFoundError(errno.ENOENT, "this system does not tell whose a file is", str(path))
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        _check_owner(folder, path)
+        _check_owner(folder, path, stat.S_ISDIR)
         yield folder
     finally:
         os.close(folder)
@@ -151,9 +151,12 @@ def _entries(folder: int) -> set[Entry]:
         return set()
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
-    with open(file, "rb") as opened:
-        _check_owner(file, path)
-        lines = opened.read().split(b"\n")
+    try:
+        _check_owner(file, path, stat.S_ISREG)
+        with open(file, "rb", closefd=False) as opened:
+            lines = opened.read().split(b"\n")
+    finally:
+        os.close(file)
     entries = set()
     for number, line in enumerate(lines, 1):
         try:
@@ -165,10 +168,10 @@ def _entries(folder: int) -> set[Entry]:
     return entries
 
 
-def _check_owner(descriptor: int, path: Path) -> None:
-    """The user's own, and nobody else's to write."""
+def _check_owner(descriptor: int, path: Path, kind: Callable[[int], bool]) -> None:
+    """A file or folder as it should be: the user's own, and nobody else's to write."""
     about = os.fstat(descriptor)
-    if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):
+    if not kind(about.st_mode):
         raise PermissionError(errno.EPERM, "this is no file", str(path))
     if about.st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "this is owned by somebody else", str(path))
