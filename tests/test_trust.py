@@ -39,7 +39,6 @@ def mode(path):
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
 def test_what_is_added_is_remembered_and_private(umask, state):
-    state.parent.mkdir()
     assert not trusted(code())
     assert not state.exists()  # looking leaves nothing
     before = os.umask(umask)
@@ -47,7 +46,7 @@ def test_what_is_added_is_remembered_and_private(umask, state):
         Trust("runs/a").add([code(), code("b = 2")])
     finally:
         os.umask(before)
-    assert (mode(state), mode(state / RECORD)) == (0o700, 0o600)
+    assert (mode(state.parent), mode(state), mode(state / RECORD)) == (0o700, 0o700, 0o600)
     assert trusted(code())
     assert trusted(code(path="/elsewhere/other.py"))  # the same code, wherever it is
     assert not trusted(code("c = 3"))

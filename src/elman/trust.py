@@ -107,10 +107,10 @@ def _read() -> set[Entry]:
 def _add(entries: set[Entry]) -> None:
     """Put entries into the record, beside those that other processes put there."""
     path = record().parent
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        path.mkdir()
-        path.chmod(0o700)  # whatever the umask
+    for missing in (one for one in (*reversed(path.parents), path) if not one.exists()):
+        with suppress(FileExistsError):
+            missing.mkdir()
+            missing.chmod(0o700)  # whatever the umask
     with _opened(path) as folder:
         import fcntl  # Windows has none, and does not come here
 

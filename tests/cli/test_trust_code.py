@@ -276,7 +276,9 @@ def test_training_goes_on_where_nothing_can_be_remembered(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     answer = trained(tmp_path, "--set", "model.cell=mine.py:OwnCell")
     assert answer.code == 0
-    notice = f"elman: {tmp_path / 'state'}: File exists, so the code of {tmp_path / 'run'} is not remembered"
+    notice = (
+        f"elman: {tmp_path / 'state' / 'elman'}: Not a directory, so the code of {tmp_path / 'run'} is not"
+    )
     assert answer.err.startswith(notice)
     answer = elman("predict", tmp_path / "run", stdin=b"the\n")
     assert (answer.code, "E703" in answer.err) == (2, True)
