@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -133,14 +134,140 @@ def test_large_scores_are_summed_as_exactly_as_by_logsumexp(size):
     assert all(gradient.isfinite().all() for gradient in found.values())
 
 
-def test_scores_far_beyond_all_reason_stay_finite():
-    crf = made(dtype=torch.float32)
-    crf.constrain(SOME)
-    scores = torch.randn(2, 8, 3) * 1e6
-    found = values_and_gradients(
-        crf, scores, lambda s: crf.log_likelihood(s, torch.ones(2, 8, dtype=torch.long), [8, 3])
+FLOAT32 = torch.finfo(torch.float32).max
+SIZES = {  # of scores, start, transitions and end: what each number is drawn from
+    "usual": [3.0],
+    "a thousand": [1e3],
+    "ten thousand": [1e4],
+    "mixed": [1e-3, 1.0, 700.0, 1e4, 1e6],
+    "limits of float32": [1.0, 1e4, 1e20, FLOAT32],
+}
+
+
+def exact(crf, scores, tags, lengths):
+    """log p(tags) (B,), marginals (B, T, K), expected transitions (K, K) and a best score, from fractions."""
+    B, T, K = scores.shape
+    start, transitions, end = (
+        [[Fraction(x) for x in row] for row in part.detach().reshape(-1, K).tolist()]
+        for part in (crf.start, crf.transitions, crf.end)
     )
-    assert all(value.isfinite().all() for value in found.values())
+    likelihoods, best = [], []
+    marginals, pairs = torch.zeros(B, T, K, dtype=torch.float64), torch.zeros(K, K, dtype=torch.float64)
+    for b, length in enumerate(lengths.tolist()):
+        own = [[Fraction(x) for x in row] for row in scores[b].tolist()]
+        totals = {}
+        for path in legal_paths(crf, length):
+            total = start[0][path[0]] + end[0][path[-1]] + sum(own[t][tag] for t, tag in enumerate(path))
+            totals[path] = total + sum(transitions[i][j] for i, j in itertools.pairwise(path))
+        top = max(totals.values())
+        weights = {path: math.exp(max(total - top, -2000)) for path, total in totals.items()}
+        Z = math.fsum(weights.values())
+        for path, weight in weights.items():
+            for t, tag in enumerate(path):
+                marginals[b, t, tag] += weight / Z
+            for i, j in itertools.pairwise(path):
+                pairs[i, j] += weight / Z
+        true = totals.get(tuple(tags[b, :length].tolist()))
+        likelihoods.append(-math.inf if true is None else float(true - top) - math.log(Z))
+        best.append({path for path, total in totals.items() if total == top})
+    return torch.tensor(likelihoods, dtype=torch.float64), marginals, pairs, best
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("allowed", [NO_CONSTRAINT, SOME], ids=["free", "constrained"])
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+def test_any_finite_scores_are_summed_exactly(sizes, allowed, dtype):
+    """Against all sequences in exact fractions: only the rounding of float64 sums is left."""
+    crf, lengths = CRF(3).to(dtype), torch.tensor([5, 1, 3])
+    crf.constrain(allowed)
+    sizes = torch.tensor(sizes, dtype=dtype)
+
+    def drawn(*shape):
+        return (torch.rand(shape, dtype=dtype) * 2 - 1) * sizes[torch.randint(len(sizes), shape)]
+
+    for _ in range(8):
+        for part in crf.parameters():
+            part.data.copy_(drawn(*part.shape))
+        scores, tags = drawn(3, 5, 3), torch.randint(3, (3, 5))
+        expected, marginals, pairs, best = exact(crf, scores, tags, lengths)
+        found = values_and_gradients(
+            crf, scores, lambda s, tags=tags: crf.log_likelihood(s, tags, lengths) / torch.arange(1, 4)
+        )
+        rounding = 1e-14 * float(sizes.max())
+        rounded = {"rtol": 1e-6 if dtype == torch.float32 else 1e-13, "atol": 1e-12 + rounding}
+        value = crf.log_likelihood(scores, tags, lengths).detach()
+        torch.testing.assert_close(value, expected.to(dtype), **rounded)  # beyond the range: -inf
+        if rounding > 1e-3:  # where large numbers cancel, what is left of the small ones is rounding
+            continue
+        close = {"rtol": 0.0, "atol": rounding + (1e-6 if dtype == torch.float32 else 1e-12)}
+        torch.testing.assert_close(crf.marginals(scores, lengths).double(), marginals, **close)
+        real = (torch.arange(5) < lengths[:, None])[..., None]
+        true = torch.nn.functional.one_hot(tags, 3) * real
+        kept = crf.permits(tags, lengths)  # what is impossible has no gradient
+        by_scores = (true - marginals) * kept[:, None, None]
+        torch.testing.assert_close(found["scores"].double(), by_scores, **close)
+        if kept.all():
+            seen = torch.zeros(3, 3, dtype=torch.float64)
+            for row, length in zip(tags.tolist(), lengths.tolist(), strict=True):
+                for i, j in itertools.pairwise(row[:length]):
+                    seen[i, j] += 1
+            torch.testing.assert_close(found["transitions"].double(), seen - pairs, **close)
+        for path, candidates in zip(crf.decode(scores, lengths), best, strict=True):
+            assert tuple(path) in candidates
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("size", [1e3, 1e4, 1e20, FLOAT32 / 2])
+def test_what_lies_far_behind_may_win_in_the_end(size, dtype):
+    """The first word speaks for tag 0, the second as loudly for tag 1, which may not follow tag 0."""
+    crf = CRF(2).to(dtype)
+    allowed = torch.ones(3, 3, dtype=torch.bool)
+    allowed[0, 1] = False
+    crf.constrain(allowed)
+    scores = torch.tensor([[[size, 0], [0, 2 * size]]], dtype=dtype)
+    assert crf.decode(scores, [2]) == [[1, 1]]
+    assert crf.log_likelihood(scores, torch.tensor([[1, 1]]), [2]).item() == 0
+    assert crf.log_likelihood(scores, torch.tensor([[0, 0]]), [2]).item() == pytest.approx(-size, rel=1e-6)
+    assert crf.log_likelihood(scores, torch.tensor([[0, 1]]), [2]).item() == -math.inf
+    assert crf.marginals(scores, [2]).tolist() == [[[0, 1], [0, 1]]]
+
+
+@pytest.mark.parametrize("large", [2.0**30, -(2.0**30)])
+def test_a_large_score_that_all_tags_share_changes_nothing(large):
+    """Only differences make a probability, and none is lost beside a large number."""
+    crf, lengths = made(), torch.tensor([4, 2])
+    scores, tags = torch.randn(2, 4, 3, dtype=torch.float64), torch.randint(3, (2, 4))
+    for part in (scores, *crf.parameters()):
+        part.data.add_(large).sub_(large)  # what can be told apart beside it
+    expected = values_and_gradients(crf, scores, lambda s: crf.log_likelihood(s, tags, lengths))
+    for part in (scores, *crf.parameters()):
+        part.data.add_(large)
+    found = values_and_gradients(crf, scores, lambda s: crf.log_likelihood(s, tags, lengths))
+    assert_close(found, expected, 1e-12)
+
+
+def test_one_tag_beyond_all_doubt_leaves_the_others_exact():
+    crf, lengths = made(), torch.tensor([4, 2])
+    scores, tags = torch.randn(2, 4, 3, dtype=torch.float64), torch.randint(3, (2, 4))
+    tags[:, 1] = 0
+    results = []
+    for doubt in (1e4, 1e30):
+        scores[:, 1] = torch.tensor([doubt, -doubt, 0.0])
+        results.append(values_and_gradients(crf, scores, lambda s: crf.log_likelihood(s, tags, lengths)))
+    assert_close(*results, 1e-12)
+
+
+def test_where_nothing_is_possible_the_least_is_broken():
+    """Tags that must go on cannot make a sentence of one word; it gets tags all the same."""
+    crf = CRF(2)
+    allowed = torch.ones(3, 3, dtype=torch.bool)
+    allowed[2, 1] = allowed[0, 2] = allowed[0, 0] = False  # 0 begins, 1 ends
+    crf.constrain(allowed)
+    scores = torch.tensor([[[3.0, 0.0], [9.0, 0.0]]])
+    assert crf.decode(scores, [2]) == [[0, 1]]
+    assert crf.decode(scores[:, :1], [1]) in ([[0]], [[1]])
+    assert crf.log_likelihood(scores[:, :1], torch.tensor([[0]]), [1]).item() == -math.inf
+    assert crf.marginals(scores[:, :1], [1]).isfinite().all()
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from elman.errors import ShapeError
 from elman.tensors.checks import check_lengths, check_size, check_tensor
 from elman.tensors.rows import length_mask
 
-FORBIDDEN = -1e4  # finite: the weight of such a path is zero, its gradient is no NaN
-SMALLEST = 1e-290  # below it a sum counts as this much; its inverse leaves room for a scaled gradient
+FORBIDDEN = -1e300  # below every sum of scores, and finite: it weighs nothing, and its gradient is no NaN
+FURTHEST = 600.0  # nats below the best at which a weight of float64, and its inverse, are still exact
+SMALLEST = 1e-290  # of a sum of weights: further below than FURTHEST, and no NaN for a gradient
 
 
 class CRF(nn.Module):
@@ -22,7 +23,8 @@ class CRF(nn.Module):
         p(y) = exp(s(y)) / Σ_{y'} exp(s(y')),
         s(y) = start[y_1] + Σ_t scores[t, y_t] + Σ_{t>1} transitions[y_{t-1}, y_t] + end[y_n]
 
-    (Lafferty, McCallum and Pereira 2001.) K is the number of tags. Padding may hold anything.
+    (Lafferty, McCallum and Pereira 2001.) K is the number of tags. Padding may hold anything. Everything is
+    counted in float64, whatever the scores are: exact to its rounding while no s(y) passes 1e299.
 
     >>> crf = CRF(3)
     >>> scores, lengths = torch.randn(2, 5, 3), torch.tensor([5, 2])
@@ -48,7 +50,8 @@ class CRF(nn.Module):
         Args:
             allowed: (K+1, K+1) truth values, [before, after]; the last row says which tags may begin
                 a sentence, the last column which may end it. It is kept in the state dict. True tags
-                that break it get a log-likelihood near ``FORBIDDEN``: look for them before.
+                that break it have the log-likelihood -inf: ``permits`` tells them before. Where no tags
+                of some length keep to it, those that break it least often are decoded.
         """
         K = self.tags
         table = check_tensor("allowed", torch.as_tensor(allowed), (K + 1, K + 1))
@@ -66,16 +69,15 @@ class CRF(nn.Module):
             if low < 0 or high >= self.tags:
                 wrong = low if low < 0 else high
                 raise ShapeError(f"tags holds {wrong}; there are tags 0 to {self.tags - 1}")
-        # In float64 sums of weights hold 600 nats between the best tag and the worst, so that a
-        # product of matrices may stand for the logarithm of K² sums of exponentials.
-        scores = scores.double().masked_fill(~real[..., None], 0.0)
-        start, transitions, end = (part.double() for part in self._constrained())
-        total = _log_partition(scores, lengths, start, transitions, end)
-        own = scores.gather(2, tags[..., None]).squeeze(2)  # (B, T)
-        between = transitions[tags[:, :-1], tags[:, 1:]] * real[:, 1:]
+        scores = _relative(scores, real)
+        start, transitions, end = self._constrained()
         last = tags.gather(1, lengths[:, None] - 1).squeeze(1)  # (B,)
-        score = start[tags[:, 0]] + own.sum(1) + between.sum(1) + end[last]
-        return (score - total).to(self.start.dtype)
+        own = scores.gather(2, tags[..., None]).squeeze(2)  # (B, T)
+        into = torch.cat([start[tags[:, :1]], transitions[tags[:, :-1], tags[:, 1:]]], 1)
+        tops, rest = _log_partition(scores, lengths, start, transitions, end)
+        # Step by step: the difference of two large sums would have lost what matters.
+        ahead = (into + own - tops).masked_fill(~real, 0.0).sum(1) + (end[last] - rest)
+        return ahead.masked_fill(~self.permits(tags, lengths), -torch.inf).to(self.start.dtype)
 
     def permits(self, tags: Tensor, lengths: Tensor) -> Tensor:
         """(B,) whether the tags (B, T) of every row keep to the possible transitions, its edges included."""
@@ -90,24 +92,25 @@ class CRF(nn.Module):
     def marginals(self, scores: Tensor, lengths: Any) -> Tensor:
         """(B, T, K) how probable each tag is at each position, whatever the others are; zero at padding.
 
-        The gradient of log Z by the scores, which is what the gradient of a log-likelihood lacks of its tags.
+        It is the gradient of log Z by the scores.
         """
+        scores, lengths, real = self._check(scores, lengths)
         with torch.enable_grad():
             scores = scores.detach().requires_grad_()
-            tags = torch.zeros(scores.shape[:2], dtype=torch.long, device=scores.device)
-            [gradient] = torch.autograd.grad(self.log_likelihood(scores, tags, lengths).sum(), scores)
-        real = length_mask(torch.as_tensor(lengths, device=scores.device), scores.shape[1])
-        return (F.one_hot(tags, scores.shape[2]) * real[..., None] - gradient).detach()
+            _, rest = _log_partition(_relative(scores, real), lengths, *self._constrained())
+            [gradient] = torch.autograd.grad(rest.sum(), scores)
+        return gradient
 
     def decode(self, scores: Tensor, lengths: Any) -> list[list[int]]:
         """The most probable tags of every row, without its padding (Viterbi)."""
         scores, lengths, real = self._check(scores, lengths)
+        scores = _relative(scores, real)
         start, transitions, end = self._constrained()
         stay = torch.arange(self.tags, device=scores.device)
         best = start + scores[:, 0]  # (B, K)
         pointers = []
         for t in range(1, scores.shape[1]):
-            value, origin = (best[:, :, None] + transitions).max(1)
+            value, origin = (best[:, :, None] - best.amax(1)[:, None, None] + transitions).max(1)
             here = real[:, t, None]
             best = torch.where(here, value + scores[:, t], best)
             pointers.append(torch.where(here, origin, stay))
@@ -128,28 +131,68 @@ class CRF(nn.Module):
         return scores, lengths, length_mask(lengths, T)
 
     def _constrained(self) -> tuple[Tensor, Tensor, Tensor]:
-        """start (K,), transitions (K, K) and end (K,) as they count; what is forbidden has no gradient."""
+        """start (K,), transitions (K, K) and end (K,), each by what it is below its largest possible one.
+
+        That changes no probability. What is forbidden has no gradient.
+        """
         forbidden = ~self.allowed
-        return (
-            self.start.masked_fill(forbidden[-1, :-1], FORBIDDEN),
-            self.transitions.masked_fill(forbidden[:-1, :-1], FORBIDDEN),
-            self.end.masked_fill(forbidden[:-1, -1], FORBIDDEN),
+        parts = (
+            (self.start, forbidden[-1, :-1]),
+            (self.transitions, forbidden[:-1, :-1]),
+            (self.end, forbidden[:-1, -1]),
         )
+        start, transitions, end = (
+            (part.double() - part.detach().double().masked_fill(no, FORBIDDEN).max()).masked_fill(
+                no, FORBIDDEN
+            )
+            for part, no in parts
+        )
+        return start, transitions, end
+
+
+def _relative(scores: Tensor, real: Tensor) -> Tensor:
+    """How far each score is below the largest of its step, which changes no probability; 0 at padding."""
+    scores = scores.double().masked_fill(~real[..., None], 0.0)
+    return scores - scores.detach().amax(2, keepdim=True)
 
 
 def _log_partition(
     scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tensor, end: Tensor
-) -> Tensor:
-    """(B,) log Σ_y exp(s(y)), forward: α_t = log(exp(α_{t-1}) exp(transitions)) + scores_t."""
+) -> tuple[Tensor, Tensor]:
+    """log Z = log Σ_y exp(s(y)) in parts: tops (B, T), to be summed up to the length, and the rest (B,).
+
+    Forward: α_t = log(exp(α_{t-1}) exp(transitions)) + scores_t. While nothing possible is too far below the
+    top for float64, a product of matrices stands for the K² exponentials of a step. Whether that held is
+    seen afterwards; a GPU would have to be waited for to see it, and there K² exponentials cost little.
+    """
+    if scores.is_cpu:
+        weights = transitions.exp()  # (K, K), at most 1
+        alphas, tops = _walk(scores, start, lambda alpha: (alpha.exp() @ weights).clamp_min(SMALLEST).log())
+        if _furthest(alphas) + _furthest(transitions) < FURTHEST:
+            return tops, _rest(alphas, lengths, end)
+    alphas, tops = _walk(scores, start, lambda alpha: (alpha[:, :, None] + transitions).logsumexp(1))
+    return tops, _rest(alphas, lengths, end)
+
+
+def _walk(scores: Tensor, start: Tensor, advance: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """(B, T, K) how far every α_t is below its top, and (B, T) how far each top is above the one before."""
     first, *others = scores.unbind(1)
-    peak = transitions.max().detach()
-    weights = (transitions - peak).exp()  # (K, K), at most 1
     alpha = start + first
-    alphas = [alpha]
+    tops = [alpha.detach().amax(1, keepdim=True)]
+    alphas = [alpha - tops[0]]
     for score in others:
-        top = alpha.detach().amax(1, keepdim=True)
-        sums = (alpha - top).exp() @ weights  # (B, K)
-        alpha = sums.clamp_min(SMALLEST).log() + (score + top + peak)
-        alphas.append(alpha)
-    rows = torch.arange(len(scores), device=scores.device)
-    return (torch.stack(alphas)[lengths - 1, rows] + end).logsumexp(1)
+        alpha = advance(alphas[-1]) + score
+        tops.append(alpha.detach().amax(1, keepdim=True))
+        alphas.append(alpha - tops[-1])
+    return torch.stack(alphas, 1), torch.cat(tops, 1)
+
+
+def _rest(alphas: Tensor, lengths: Tensor, end: Tensor) -> Tensor:
+    rows = torch.arange(len(alphas), device=alphas.device)
+    return (alphas[rows, lengths - 1] + end).logsumexp(1)
+
+
+def _furthest(values: Tensor) -> float:
+    """How far below 0 the lowest is; what is forbidden does not count."""
+    values = values.detach()
+    return -float(values.masked_fill(values < FORBIDDEN / 2, 0.0).min())
