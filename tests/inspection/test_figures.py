@@ -82,7 +82,15 @@ def test_title_states_the_finding_R10() -> None:
     assert describe({**fading, "LSTM": make_reach("LSTM", 0.99)}) == (
         "1 % of the gradient is left after 7 steps (Elman), 21 (GRU) and more than 39 (LSTM)"
     )
-    assert describe({"Elman": make_reach("Elman", 1.08)}) == "The gradient explodes: Elman ×1.08 a step"
+    steep = {
+        "Elman": make_reach("Elman", 2.0),
+        "LSTM": make_reach("LSTM", 1.02),
+        "GRU": make_reach("GRU", 1e9),
+    }
+    assert describe(steep) == (
+        "The gradient explodes: Elman to 10^12 times its size within 39 steps and "
+        "GRU beyond the range of numbers within 35 steps"
+    )
     assert describe({"LSTM": make_reach("LSTM", 1.0)}) == "How far back does the gradient reach?"
 
 

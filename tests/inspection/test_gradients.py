@@ -227,36 +227,83 @@ def test_a_linear_cell_decays_exactly_R10() -> None:
     assert reach.rate() == pytest.approx(0.9, abs=1e-12)
     assert (reach.steps_until(0.5), reach.steps_until(0.01)) == (7, 44)  # 0.9^7 = 0.478, 0.9^44 = 0.0097
     assert reach.sentence() == (
-        "Linear: the gradient is halved after 7 steps and falls below 1 % after 44; it vanishes."
+        "Linear: over 100 steps the gradient is halved after 7 and below 1 % after 44 steps "
+        "(a factor of 0.9 a step); it vanishes."
     )
 
 
 @pytest.mark.parametrize(
     ("r", "steps", "said"),
     [
+        (1.02, 21, "over 20 steps the gradient stays between 1 and 1.5 times its size; it holds."),
         (
-            1.08,
-            51,
-            "the gradient grows by a factor of 1.08 a step, to 46.9 times within 50 steps; it explodes.",
+            1.02,
+            501,
+            "over 500 steps the gradient grows to 10^4 times its size within 500 steps; it explodes.",
+        ),
+        (0.98, 21, "over 20 steps the gradient stays between 0.67 and 1 times its size; it holds."),
+        (
+            0.98,
+            501,
+            "over 500 steps the gradient is halved after 35 and below 1 % after 228 steps; it vanishes.",
         ),
         (
             2.0,
             101,
-            "the gradient grows by a factor of 2 a step, to 10^30 times within 100 steps; it explodes.",
+            "over 100 steps the gradient grows to 10^30 times its size within 100 steps; it explodes.",
         ),
-        (1.0, 101, "the gradient holds its size over 100 steps (a factor of 1 a step)."),
-        (
-            0.9,
-            21,
-            "the gradient is halved after 7 steps and 12 % of it is left after 20; it vanishes.",
-        ),
-        (0.95, 6, "the gradient shrinks by a factor of 0.95 a step over 5 steps; it vanishes."),
-        (0.0, 6, "the gradient is halved after 1 step and falls below 1 % after 1; it vanishes."),
+        (1.0, 101, "over 100 steps the gradient keeps its size; it holds."),
+        (0.0, 6, "over 5 steps the gradient is halved after 1 and below 1 % after 1 step; it vanishes."),
         (0.9, 1, "there is one step only, so no gradient travels through time."),
     ],
 )
 def test_sentence_R10(r: float, steps: int, said: str) -> None:
-    assert measure_scale(r, steps).sentence() == f"Linear: {said}"
+    rate = f" (a factor of {r:g} a step); it " if r and steps > 1 else "; it "
+    assert measure_scale(r, steps).sentence() == "Linear: " + said.replace("; it ", rate)
+
+
+def with_curve(values: list[float]) -> GradientReach:
+    """One row whose norms, from step t back, are these."""
+    norms = torch.tensor([values[::-1]], dtype=torch.float64)
+    distance = torch.arange(len(values)).flip(0)[None]
+    return GradientReach("Drawn", norms, norms, None, distance, torch.tensor([len(values) - 1]))
+
+
+@pytest.mark.parametrize(
+    ("curve", "verdict"),
+    [
+        ([1, 10, 100], "holds"),
+        ([1, 10, 100.1], "explodes"),
+        ([1, 0.1, 0.01001], "holds"),
+        ([1, 0.1, 0.01], "vanishes"),
+        ([5, 499, 5], "holds"),
+        ([2, 3, 2, 1, 2, 3, 2, 1] * 10, "holds"),  # it swings
+        ([1, 0.001, 1, 0.001, 1], "holds"),  # it comes back
+        ([1, 0.001, 1, 0.001, 0.002], "vanishes"),
+        ([1, 1000, 1, 1e-3], "explodes"),  # up first: an update would be all of it
+        ([1, 1e-5, 1000], "explodes"),
+        ([1, 0, 0], "vanishes"),
+        ([0, 0, 0], "vanishes"),
+        ([1e-200, 1e-199, 1e-198], "holds"),
+        ([1, math.inf, math.inf], "explodes"),
+        ([1, math.nan, 1], "undefined"),
+        ([1], "holds"),
+    ],
+)
+def test_the_verdict_is_what_a_training_would_notice_R10(curve: list[float], verdict: str) -> None:
+    reach = with_curve(curve)
+    assert reach.verdict() == reach.verdict("frobenius") == verdict
+    assert "None" not in reach.sentence()
+    if math.isfinite(sum(curve)) and curve[0] and len(curve) > 1:
+        assert reach.sentence().endswith(f"; it {verdict}.")
+        assert f"over {len(curve) - 1} steps" in reach.sentence()
+
+
+def test_the_peak_is_the_nearest_of_the_largest_R10() -> None:
+    assert with_curve([2, 3, 8, 1, 8]).peak() == (4, 2)
+    assert with_curve([2, math.inf, math.inf]).peak() == (math.inf, 1)
+    assert with_curve([0, 0]).peak() == (1, 0)
+    assert "grows to 500 times its size within 2 steps" in with_curve([2, 3, 1000, 1]).sentence()
 
 
 def test_numbers_that_leave_their_range_R10() -> None:
@@ -270,7 +317,7 @@ def test_numbers_that_leave_their_range_R10() -> None:
     torch.testing.assert_close(reach.by_distance()[0, :4], expected)
     assert reach.by_distance()[0, 4:].isinf().all()
     assert reach.by_distance("loss")[0, 4:].isinf().all()
-    assert reach.sentence().endswith("beyond the largest number within 7 steps; it explodes.")
+    assert "the gradient grows beyond the range of numbers within 4 steps" in reach.sentence()
     tiny = measure_gradients(RNN(Wild, 2, 3, cell_options={"r": 1e-100}), torch.zeros(1, 8, 2))
     torch.testing.assert_close(tiny.curve()[3], torch.tensor(1e-300, dtype=torch.float64), rtol=1e-9, atol=0)
     assert tiny.verdict() == "vanishes"

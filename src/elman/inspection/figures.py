@@ -18,7 +18,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from elman.errors import ArgumentError
-from elman.inspection.gradients import GradientReach
+from elman.inspection.gradients import LOST, GradientReach, growth
 from elman.inspection.lettering import Lettering, can_draw
 
 INK, FAINT = "#1a1a1a", "#8c8c8c"
@@ -159,11 +159,13 @@ def describe(results: Mapping[str, GradientReach], norm: str = "spectral") -> st
     >>> describe(compare(("lstm", "elman"), 8, 32, T=60, B=4))  # doctest: +SKIP
     '1 % of the gradient is left after 15 steps (Elman) and 27 (LSTM)'
     """
-    exploding = [label for label, result in results.items() if result.verdict(norm) == "explodes"]
-    if exploding:
-        rates = _listed([f"{label} ×{results[label].rate(norm):.3g} a step" for label in exploding])
-        return f"The gradient explodes: {rates}"
-    reaches = [(result.steps_until(0.01, norm), label) for label, result in results.items()]
+    peaks = [
+        (label, *result.peak(norm)) for label, result in results.items() if result.verdict(norm) == "explodes"
+    ]
+    if peaks:
+        grown = [f"{label} {growth(factor)} within {n} steps" for label, factor, n in peaks]
+        return f"The gradient explodes: {_listed(grown)}"
+    reaches = [(result.steps_until(LOST, norm), label) for label, result in results.items()]
     fallen = sorted((n, label) for n, label in reaches if n is not None)
     standing = [label for n, label in reaches if n is None]
     if not fallen or len(results) > 4:
@@ -173,7 +175,7 @@ def describe(results: Mapping[str, GradientReach], norm: str = "spectral") -> st
     if standing:
         span = max(len(results[label].curve(norm)) for label in standing) - 1
         parts.append(f"more than {span} ({_listed(standing)})")
-    return f"1 % of the gradient is left after {_listed(parts)}"
+    return f"{100 * LOST:g} % of the gradient is left after {_listed(parts)}"
 
 
 def _slide(title: str, lettering: Lettering) -> tuple[Figure, Axes]:

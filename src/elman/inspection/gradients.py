@@ -21,7 +21,8 @@ from elman.recurrence.unroll import unroll
 from elman.tensors.checks import check_choice, check_lengths, check_size, check_tensor
 
 NORMS = ("spectral", "frobenius", "loss")
-STEADY = 0.01  # a rate of 1 ± this a step counts as steady, if it neither halves nor doubles in all
+LOST = 0.01  # share of what it is at step t below which a gradient no longer counts beside it
+BURST = 1 / LOST  # and the factor beyond which that at step t no longer counts beside it
 
 Loss = Callable[[Tensor], Tensor]
 
@@ -80,15 +81,31 @@ class GradientReach:
         n = int(above.max()) + 1 if len(above) else 0
         return n if n < len(curve) else None
 
+    def peak(self, norm: str = "spectral") -> tuple[float, int]:
+        """By what factor the norm at most exceeds that at t, and how many steps back it does."""
+        curve = self.curve(norm).nan_to_num(nan=0.0, posinf=math.inf)
+        most = int((curve == curve.max()).nonzero()[0])
+        return _ratio(curve[most], curve[0]), most
+
     def verdict(self, norm: str = "spectral") -> str:
-        """``"vanishes"``, ``"explodes"`` or ``"holds"``: by the fitted rate, and the far end agrees."""
-        curve, rate = self.curve(norm), self.rate(norm)
-        span = len(curve) - 1
-        if curve[-1] > curve[0] and (math.isnan(rate) or rate > 1 + STEADY or rate**span > 2):
+        """What a training would notice within the steps that were looked at.
+
+        A weight acts at every step, and its gradient is a sum with one term from each; the norms are the
+        sizes of these terms.
+
+        * ``"explodes"``: somewhere it is more than 100 times what it is at t. That step alone decides the
+          update, and clipping leaves less than 1 % of it to what lies near.
+        * ``"vanishes"``: otherwise, if it ends below 1 % of what it is at t. Terms from there no longer move
+          a weight beside the near ones; what happened there is not learned.
+        * ``"holds"``: otherwise. The same rate a step may hold over few steps and vanish over many.
+        * ``"undefined"``: where a norm is not a number.
+        """
+        curve = self.curve(norm)
+        if curve.isnan().any():
+            return "undefined"
+        if self.peak(norm)[0] > BURST:
             return "explodes"
-        if curve[-1] < curve[0] and (math.isnan(rate) or rate < 1 - STEADY or rate**span < 0.5):
-            return "vanishes"
-        return "holds"
+        return "holds" if self.steps_until(LOST, norm) is None else "vanishes"
 
     def sentence(self, norm: str = "spectral") -> str:
         """What was found, in one plain sentence.
@@ -97,35 +114,29 @@ class GradientReach:
         >>> rnn = RNN("elman", 2, 3)
         >>> _ = nn.init.eye_(rnn.cells[0][0].W_h)
         >>> measure_gradients(rnn, torch.zeros(1, 40, 2)).sentence()
-        'Elman: the gradient holds its size over 39 steps (a factor of 1 a step).'
+        'Elman: over 39 steps the gradient keeps its size (a factor of 1 a step); it holds.'
         """
         curve = self.curve(norm)
         span = len(curve) - 1
         if not span:
             return f"{self.network}: there is one step only, so no gradient travels through time."
-        if curve.isnan().any():
+        verdict = self.verdict(norm)
+        if verdict == "undefined":
             return f"{self.network}: the gradient is not a number: an equation has no derivative somewhere."
         if not float(curve[0]):
             return f"{self.network}: the output does not depend on the state, so there is no gradient."
-        verdict, factor = self.verdict(norm), f"{self.rate(norm):.3g}"
-        if verdict == "holds":
-            held = f"holds its size over {_steps(span)} (a factor of {factor} a step)"
-            return f"{self.network}: the gradient {held}."
+        factor, steps = self.peak(norm)
         if verdict == "explodes":
-            largest = float(curve.max())
-            return (
-                f"{self.network}: the gradient grows by a factor of {factor} a step, "
-                f"to {_times(largest / float(curve[0]))} within {_steps(span)}; it explodes."
-            )
-        half, hundredth = self.steps_until(0.5, norm), self.steps_until(0.01, norm)
-        if half is None:
-            fall = f"shrinks by a factor of {factor} a step over {_steps(span)}"
-        elif hundredth is None:
-            left = float(curve[-1] / curve[0])
-            fall = f"is halved after {_steps(half)} and {100 * left:.2g} % of it is left after {span}"
+            found = f"grows {growth(factor)} within {_steps(steps)}"
+        elif verdict == "vanishes":
+            half, lost = self.steps_until(0.5, norm), self.steps_until(LOST, norm)
+            found = f"is halved after {half} and below {100 * LOST:g} % after {_steps(cast(int, lost))}"
         else:
-            fall = f"is halved after {_steps(half)} and falls below 1 % after {hundredth}"
-        return f"{self.network}: the gradient {fall}; it vanishes."
+            low, high = f"{_ratio(curve.min(), curve[0]):.2g}", f"{factor:.2g}"
+            found = "keeps its size" if low == high else f"stays between {low} and {high} times its size"
+        rate = self.rate(norm)
+        rated = "" if math.isnan(rate) else f" (a factor of {rate:.3g} a step)"
+        return f"{self.network}: over {_steps(span)} the gradient {found}{rated}; it {verdict}."
 
     def _norm(self, norm: str) -> Tensor:
         values = cast(Tensor | None, getattr(self, check_choice("norm", norm, NORMS)))
@@ -454,7 +465,19 @@ def _steps(n: int) -> str:
     return f"{n} step" if n == 1 else f"{n} steps"
 
 
-def _times(factor: float) -> str:
+def _ratio(value: Tensor, reference: Tensor) -> float:
+    """Their quotient; infinite where either is, and 1 between zeros."""
+    if value.isinf() or reference.isinf():
+        return math.inf
+    return float(value / reference) if float(reference) else 1.0
+
+
+def growth(factor: float) -> str:
+    """A factor in words, as a power of ten where it is large."""
     if math.isinf(factor):
-        return "beyond the largest number"
-    return f"{factor:,.3g} times" if factor < 1000 else f"10^{math.log10(factor):.0f} times"
+        return "beyond the range of numbers"
+    return (
+        f"to {factor:.3g} times its size"
+        if factor < 1000
+        else f"to 10^{math.log10(factor):.0f} times its size"
+    )
