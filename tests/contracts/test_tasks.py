@@ -264,6 +264,10 @@ def test_incremental_descent_is_one_thing_G2(task, tmp_path):
     training = one.task.config.training
     assert (training.batch_size, training.batch_tokens, training.reduction) == (1, None, "sum")
     assert (training.schedule, training.averaging, training.clip) == ("constant", "none", 0.0)
+    losses = {"lm": 35, "tag": 13 / 4, "classify": 1, "class2seq": 15 / 3, "seq2seq": 24 / 5}[task]
+    assert one.task.losses_of_example() == losses
+    rate = 0.5 if task == "class2seq" else min(0.1, 0.5 / losses)
+    assert training.learning_rate == pytest.approx(rate, rel=0.05)
     with pytest.raises(ConfigError, match=r"batch_tokens, training\.accumulate would"):
         ready(
             task,

@@ -1,15 +1,17 @@
 """Language models: the chain rule, streams and sentences, generation (rows L1–L4)."""
 
 import math
+from collections import Counter
 
 import pytest
 import torch
 
-from elman.config import changed
+from elman.config import changed, validate
 from elman.errors import ConfigError, EmptyError
 from elman.tasks import lm
 from elman.text.readers import Record, Repairs
 from elman.text.vocabulary import END, START, UNKNOWN
+from elman.training.run import build, make_task, prepare, settings_class
 from elman.training.sources import source_of
 from tiny_tasks import DATA, descend, ready, settings_of, train
 
@@ -315,3 +317,21 @@ def test_columns_of_other_files(tmp_path):
 def test_nothing_to_evaluate_is_nothing(tmp_path):
     one = ready("lm", tmp_path)
     assert len(one.task.examples(records())) == 0
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_incremental_descent_learns_a_stream_at_its_own_rate_G2(seed):
+    """Its losses are summed over a segment and nothing is clipped: 0.1, for few losses, diverges here."""
+    training = {"optimizer": "incremental", "max_steps": 200, "seed": seed, "threads": 1}
+    tables = {"task": "lm", "data": {"train": "builtin:agreement"}, "training": training}
+    task = make_task(validate(settings_class("lm"), tables))
+    prepared = prepare(task)
+    trainer = build(task, prepared.train, prepared.dev)
+    assert (task.config.training.truncate, task.config.training.learning_rate) == (35, 0.014)
+    *updates, validation = trainer.run()
+    assert max(update.loss for update in updates[20:]) < 5  # it never jumps
+    counts = Counter(prepared.train.store.fields["token"].values.tolist())
+    tokens = prepared.dev.store.fields["token"].values.tolist()[1:]
+    unigram = -sum(math.log((counts[token] + 1) / (counts.total() + len(counts))) for token in tokens)
+    assert 30 < math.exp(unigram / len(tokens)) < 50
+    assert validation.figures["perplexity"] < 20

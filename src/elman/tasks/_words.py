@@ -72,6 +72,7 @@ class WordTask(Task[C]):
             labels.update(self.labels_of(record))
             seen.examples += 1
             seen.tokens += len(tokens)
+            seen.losses += len(self.labels_of(record))
             seen.longest = max(seen.longest, len(tokens))
         seen.types = len(words)
         for word, count in words.items():

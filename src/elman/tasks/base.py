@@ -40,6 +40,10 @@ INCREMENTAL = {  # row G2: example by example, plain steps, the summed loss
     "training.reduction": "sum",
 }
 DISTORTING = ("momentum", "weight_decay")
+FASTEST = 0.1  # learning rate of incremental descent where an example has few losses
+SHARED = (
+    0.5  # where it has many: this much divided by their number, for they are summed and nothing is clipped
+)
 DROPOUTS = tuple(f"model.{name}" for name in ("dropout", "input_dropout", "token_dropout", "rare_dropout"))
 
 
@@ -79,6 +83,7 @@ class Statistics:
     tokens: int = 0
     types: int = 0
     longest: int = 0
+    losses: int = 0  # of all examples: one a label, or one a token that is predicted
 
 
 C = TypeVar("C", bound=Config)
@@ -147,7 +152,7 @@ class Task(Generic[C]):
         } | self.choices()
         if (lookup(self.config, "training.optimizer") or usual.get("training.optimizer")) == "incremental":
             self._check_incremental()
-            usual |= {"training.learning_rate": 0.1} if "training.optimizer" not in usual else {}
+            usual |= {"training.learning_rate": None} if "training.optimizer" not in usual else {}
             usual |= INCREMENTAL | dict.fromkeys(DROPOUTS, 0.0) | {"training.tolerance": 0.003}
         if self.config.training.optimizer == "asgd":
             usual["training.averaging"] = "tail"
@@ -155,9 +160,16 @@ class Task(Generic[C]):
             usual.pop("training.epochs", None)  # the number of updates says it all
         opened = {key: value for key, value in usual.items() if lookup(self.config, key) is None}
         self.config = changed(self.config, opened)
+        if self.config.training.learning_rate is None:
+            rate = min(FASTEST, SHARED / self.losses_of_example())
+            self.config = changed(self.config, {"training.learning_rate": float(f"{rate:.2g}")})
         metric = self.config.training.metric
         if metric is not None and metric not in self.metrics():
             raise ConfigError(f"training.metric is {metric!r}; {nearest(metric, self.metrics())}")
+
+    def losses_of_example(self) -> float:
+        """How many losses are summed for an update of incremental descent, in the mean."""
+        return max(1.0, self.statistics.losses / max(1, self.statistics.examples))
 
     def _check_incremental(self) -> None:
         """Incremental descent is one thing exactly; a setting that would change it is a mistake (row G2)."""

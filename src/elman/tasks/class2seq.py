@@ -121,6 +121,7 @@ class Class2Seq(Task[Class2SeqSettings], Generates):
             classes.update(self._features(record))
             seen.examples += 1
             seen.tokens += len(tokens) + 1
+            seen.losses += len(tokens) + 1
             seen.longest = max(seen.longest, len(tokens) + 1)
         seen.types = len(counts)
         settings = self.config.text
@@ -146,7 +147,7 @@ class Class2Seq(Task[Class2SeqSettings], Generates):
         cell = self.config.model.cell or ("elman" if few else "lstm")
         optimizer = self.config.training.optimizer or ("incremental" if few else "adamw")
         one_by_one = optimizer == "incremental"
-        squared = self.config.training.loss == "squared"
+        rate = 2.0 if self.config.training.loss == "squared" else 0.5
         return {
             "model.order": 5,
             "model.cell": cell,
@@ -156,7 +157,7 @@ class Class2Seq(Task[Class2SeqSettings], Generates):
             "model.dropout": 0.0,
             "training.optimizer": optimizer,
             "training.batch_size": 1 if one_by_one else 32,
-            "training.learning_rate": (2.0 if squared else 0.5) if one_by_one else 3e-3,
+            "training.learning_rate": (rate if few else None) if one_by_one else 3e-3,
             "training.schedule": "constant" if one_by_one else "one-cycle",
             "training.averaging": "none" if one_by_one else "ema",
             "decoding.max_length": max(50, 2 * self.statistics.longest),

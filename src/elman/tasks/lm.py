@@ -100,6 +100,7 @@ class Lm(Task[LmSettings], Generates):
             counts.update(tokens)
             seen.examples += 1
             seen.tokens += len(tokens) + 1
+            seen.losses += len(tokens) + 1
             seen.longest = max(seen.longest, len(tokens) + 1)
         if not counts:
             raise EmptyError(
@@ -156,6 +157,10 @@ class Lm(Task[LmSettings], Generates):
             "training.averaging": "ema",
             "training.epochs": max(2, min(40, round(seen / N))),
         }
+
+    def losses_of_example(self) -> float:
+        """Of a stream the examples are its segments."""
+        return self.config.training.truncate or 1 if self.streams else super().losses_of_example()
 
     def settle(self) -> None:
         super().settle()

@@ -93,6 +93,7 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
                 lengths.append(len(tokens))
             seen.examples += 1
             seen.tokens += sum(lengths) + 1
+            seen.losses += lengths[1] + 1
             seen.longest = max(seen.longest, lengths[1] + 1)
         self.longest = seen.longest
         if markers := [marker for marker in (START, END, PAD) if counts["target"][marker]]:
