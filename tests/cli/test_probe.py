@@ -1,6 +1,7 @@
 """``elman score --probe``: runs side by side, as a table, as JSON and as a picture; and what it refuses."""
 
 import json
+import math
 
 import pytest
 from typer.testing import CliRunner
@@ -43,6 +44,30 @@ def test_runs_stand_side_by_side_in_table_and_picture_L5(runs, tmp_path):
     assert "  all                 4,000  " in done.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert str(picture) in done.stderr
+
+
+def test_runs_that_differ_in_their_seed_are_one_model_L5(runs, tmp_path):
+    """With mean and spread in the table, and one line each as JSON."""
+    other = train(
+        tmp_path / "seed",
+        "--set",
+        "text.context=sentence",
+        "--set",
+        "model.cell=elman",
+        "--set",
+        "training.seed=2",
+    )
+    words = ("score", runs["Elman"], "--probe", "recall", "--against", runs["LSTM"], "--against", other)
+    done = elman(*words, "--out", tmp_path / "recall.png")
+    shares = [json.loads(line)["accuracy"] for line in elman(*words, "--json").stdout.splitlines()]
+    assert len(shares) == 3
+    lines = done.stdout.split("\n")
+    assert lines[1] == "Elman: mean ± standard deviation of 2 trainings with different seeds"
+    assert lines[3].split() == ["words", "between", "questions", "Elman", "LSTM"]
+    [row] = [line.split() for line in lines if line.startswith("  all")]
+    first, _, second = shares
+    spread = abs(first - second) / math.sqrt(2)
+    assert row[2:6] == [f"{50 * (first + second):.1f}", "±", f"{100 * spread:.1f}", "%"]
 
 
 def test_json_is_one_line_a_run_L5(runs):

@@ -205,7 +205,10 @@ def score(
         str | None, typer.Option(help="agreement or recall: how often the right word wins, by distance.")
     ] = None,
     against: Annotated[
-        list[Path], typer.Option(metavar="RUN", help="With --probe: another run beside it; may be repeated.")
+        list[Path],
+        typer.Option(
+            metavar="RUN", help="With --probe: another run beside it; may be repeated, seeds together."
+        ),
     ] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="With --probe: a picture (.png, .svg or .pdf).")] = None,
     trust_code: TrustCode = False,

@@ -7,9 +7,10 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from elman.cli.talk import fonts_told, put, put_json, say
+from elman.config import Config, changed
 from elman.corpora.base import ProbedCorpus, ProbeItem
 from elman.errors import ArgumentError
-from elman.inspection.probes import measure, probe_figure, readable, table
+from elman.inspection.probes import ProbeResult, measure, probe_figure, readable, table
 from elman.predictor import Predictor, load
 from elman.registry import CELLS, CORPORA
 from elman.tasks.lm import Lm
@@ -21,7 +22,10 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 def probe(runs: list[Path], name: str, *, as_json: bool, out: Path | None, trust_code: bool) -> None:
-    """Every run answers the same questions: a table or a line of JSON a run, and a picture by distance."""
+    """Every run answers the same questions: a table or a line of JSON a run, and a picture by distance.
+
+    In table and picture, runs that differ in nothing but their seed are one model, with mean and spread.
+    """
     if out is not None:
         check_picture(out)
     corpus = probed(name)
@@ -29,24 +33,43 @@ def probe(runs: list[Path], name: str, *, as_json: bool, out: Path | None, trust
     items = corpus.probe(SEED, ITEMS)
     for predictor in predictors:
         items = known_items(predictor, items, name)
-    labels = labels_of(predictors)
-    results = {
-        label: measure(predictor.score, items) for label, predictor in zip(labels, predictors, strict=True)
-    }
+    found = [measure(predictor.score, items) for predictor in predictors]
     if as_json:
-        for predictor, (label, result) in zip(predictors, results.items(), strict=True):
+        for predictor, label, result in zip(predictors, labels_of(predictors), found, strict=True):
             run = str(predictor.run)
             put_json(
                 {"probe": name, "run": run, "label": label, "skipped": ITEMS - len(items), **result.to_json()}
             )
-    else:
-        put(f"{name}: is the right word more probable than the wrong one? Guessing gets 50 %.\n")
-        put(table(results))
+    groups = by_model(predictors)
+    labels = labels_of([predictors[numbers[0]] for numbers in groups])
+    results = {
+        label: ProbeResult.over([found[number] for number in numbers])
+        for label, numbers in zip(labels, groups, strict=True)
+    }
+    if not as_json:
+        put(f"{name}: is the right word more probable than the wrong one? Guessing gets 50 %.")
+        for label, numbers in zip(labels, groups, strict=True):
+            if len(numbers) > 1:
+                put(f"{label}: mean ± standard deviation of {len(numbers)} trainings with different seeds")
+        put(f"\n{table(results)}")
     if out is not None:
         title = f"{name.capitalize()}: how far back does each network remember?"
         with fonts_told():
             figure = probe_figure(results, title=title)
         save(out, figure)
+
+
+def by_model(predictors: list[Predictor]) -> list[list[int]]:
+    """The places of the runs, those together whose settings differ in nothing but the seed."""
+    groups: list[tuple[Config, list[int]]] = []
+    for place, predictor in enumerate(predictors):
+        settings = changed(predictor.config, {"training.seed": 1})
+        same = next((places for other, places in groups if other == settings), None)
+        if same is None:
+            groups.append((settings, [place]))
+        else:
+            same.append(place)
+    return [places for _, places in groups]
 
 
 def check_picture(out: Path) -> None:

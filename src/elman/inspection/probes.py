@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeVar
 
 from matplotlib.figure import Figure
@@ -27,14 +28,23 @@ Score = Callable[[Sequence[str]], Sequence[Scored]]
 
 @dataclass(frozen=True)
 class Tally:
-    """So many right answers to so many questions.
+    """So many right answers to so many questions; of several trainings in the mean.
 
     >>> print(Tally(90, 100))
     90.0 ± 3.1 %
+    >>> print(Tally.over([Tally(90, 100), Tally(80, 100), Tally(85, 100)]))
+    85.0 ± 5.0 %
     """
 
     right: float  # a tie is half an answer
     items: int
+    spread: float | None = None  # the standard deviation of the accuracy over several trainings
+
+    @classmethod
+    def over(cls, tallies: Sequence[Tally]) -> Tally:
+        """The mean and the spread of two trainings or more that answered the same questions."""
+        spread = stdev(tally.accuracy for tally in tallies)
+        return cls(fmean(tally.right for tally in tallies), tallies[0].items, spread)
 
     @property
     def accuracy(self) -> float:
@@ -42,7 +52,12 @@ class Tally:
 
     @property
     def error(self) -> float:
-        """The standard error, with one right and one wrong answer added: from 100 % in a few it is not 0."""
+        """The spread over trainings; of one, the standard error over its questions.
+
+        With one right and one wrong answer added: from 100 % in a few it is not 0.
+        """
+        if self.spread is not None:
+            return self.spread
         share = (self.right + 1) / (self.items + 2)
         return math.sqrt(share * (1 - share) / (self.items + 2))
 
@@ -68,11 +83,23 @@ Key = TypeVar("Key", int, Distances)
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The answers of one model, sorted in two ways."""
+    """The answers of one model, or of several trainings of it, sorted in two ways."""
 
     all: Tally
     by_distance: dict[Distances, Tally]
     by_attractors: dict[int, Tally]
+
+    @classmethod
+    def over(cls, results: Sequence[ProbeResult]) -> ProbeResult:
+        """The mean and the spread of trainings that differ in their seed; of one, what it answered."""
+        first, *others = results
+        if not others:
+            return first
+        return cls(
+            Tally.over([result.all for result in results]),
+            {key: Tally.over([one.by_distance[key] for one in results]) for key in first.by_distance},
+            {key: Tally.over([one.by_attractors[key] for one in results]) for key in first.by_attractors},
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -155,7 +182,7 @@ def table(results: Mapping[str, ProbeResult]) -> str:
 
 
 def probe_figure(results: Mapping[str, ProbeResult], *, title: str) -> Figure:
-    """Accuracy by distance, one line a model, each point with its standard error."""
+    """Accuracy by distance, one line a model, each point with its error or its spread over trainings."""
     places = list(next(iter(results.values())).by_distance)
     x = [(place.first + place.last) / 2 for place in places]
     curves = {label: [result.by_distance[p].accuracy for p in places] for label, result in results.items()}
