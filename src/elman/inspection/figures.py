@@ -131,12 +131,14 @@ def curve_figure(
     axes.set_ylim(-2, 104)
     if chance is not None:
         axes.axhline(100 * chance, color=FAINT, linewidth=1.5, zorder=1)
+        below = chance > 0.2  # lines come down to chance from above; under a low one there is no room
         axes.annotate(
             f"guessing: {100 * chance:.3g} %",
             (0, 100 * chance),
             xycoords=("axes fraction", "data"),
-            xytext=(8, 6),
+            xytext=(8, -6 if below else 6),
             textcoords="offset points",
+            va="top" if below else "bottom",
             fontsize=18,
             color="#595959",
         )
