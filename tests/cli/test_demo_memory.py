@@ -15,7 +15,7 @@ def test_it_prints_and_draws(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     for name in ("Elman", "GRU", "LSTM", "yours"):
         assert f"\n  {name} " in result.output
-        assert f"    {name}: the gradient" in result.output
+        assert f"    {name}: over 41 steps the gradient" in result.output
     for picture in ("memory.png", "gradients.png"):
         assert (tmp_path / "pictures" / picture).read_bytes().startswith(b"\x89PNG")
 
