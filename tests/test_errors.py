@@ -42,3 +42,13 @@ def test_the_nearest_name():
     assert nearest("grue", ["lstm", "gru"]) == "did you mean 'gru'? Known: gru, lstm"
     assert nearest("LSTM", ["lstm", "gru"]) == "did you mean 'lstm'? Known: gru, lstm"
     assert nearest("x", []) == "Known: none"
+    many = [f"name {number}" for number in range(3000)]
+    assert nearest("NAME 7", many).startswith("did you mean 'name 7'?")
+    assert nearest("nam 7", many).startswith("Known: name 0, ")  # looking through so many takes too long
+    assert len(nearest("x", ["x" * 9000])) < 100
+
+
+def test_a_message_steers_no_terminal():
+    assert str(ElmanError("a\x1b[31m\r\ud800\n  two é")) == "E100: a\\x1b[31m\\r\\ud800\n  two é"
+    error = errors.DataError("no\nway", path="a\nb", line=3, text="x", remedy="y\x07")
+    assert str(error) == r"a\nb:3: E401: no\nway: 'x'; y\x07"

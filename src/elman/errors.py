@@ -37,7 +37,8 @@ class ElmanError(Exception):
     exit_code: ClassVar[int] = 2
 
     def __str__(self) -> str:
-        return f"{self.number}: {self.args[0] if self.args else ''}"
+        lines = str(self.args[0] if self.args else "").split("\n")
+        return "\n".join([f"{self.number}: {_escaped(lines[0])}", *map(_escaped, lines[1:])])
 
 
 class ArgumentError(ElmanError, ValueError):
@@ -86,9 +87,10 @@ class DataError(ElmanError, ValueError):
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.path, self.line, self.column) if part is not None)
-        shown = "" if self.text is None else f": {_shortened(self.text)!r}"
+        shown = "" if self.text is None else f": {shortened(self.text)!r}"
         remedy = "" if self.remedy is None else f"; {self.remedy}"
-        return f"{place}{': ' if place else ''}{self.number}: {self.problem}{shown}{remedy}"
+        said = f"{self.number}: {shortened(self.problem, 500)}{shown}{remedy}"
+        return _escaped(f"{place}{': ' if place else ''}{said}")
 
 
 class FileError(DataError):
@@ -164,6 +166,7 @@ class FontNotice(UserWarning):
 
 
 MANY = 30  # names that a message lists
+COMPARED = 2000  # names that are looked through for a near one; among more, only for another case
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -172,14 +175,22 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("ltsm", ["lstm", "gru"])
     "did you mean 'lstm'? Known: gru, lstm"
     """
-    known = sorted(known)
-    close = [one for one in known if one.lower() == name.lower()] or difflib.get_close_matches(
-        name, known, n=1
-    )
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    listed = known if len(known) <= MANY else [*known[:MANY], f"… {len(known):,} in all"]
+    known, lower = sorted(known), name.lower()
+    close = [one for one in known if one.lower() == lower]
+    if not close and len(known) <= COMPARED:
+        close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {shortened(close[0])!r}? " if close else ""
+    listed = [shortened(one) for one in known[:MANY]]
+    if len(known) > MANY:
+        listed.append(f"… {len(known):,} in all")
     return f"{hint}Known: {', '.join(listed) or 'none'}"
 
 
-def _shortened(text: str, limit: int = 60) -> str:
+def shortened(text: str, limit: int = 60) -> str:
+    """The text, or the beginning of a long one."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _escaped(text: str) -> str:
+    """What steers a terminal or breaks a line, as Python writes it; all else stays."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
