@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from elman.config import changed
-from elman.errors import ArgumentError, EmptyError
+from elman.errors import ArgumentError, EmptyError, shortened
 from elman.inspection.alignment import Alignment
 from elman.tasks.base import Task
+from elman.text.files import is_text
 from elman.text.readers import Repairs
 from elman.text.units import Unit
 from elman.training.run import check_code, load_weights, make_task, read_config
@@ -148,8 +149,9 @@ def checked(texts: Iterable[str], name: str) -> list[str]:
     for number, text in enumerate(found):
         if not isinstance(text, str):
             raise ArgumentError(f"{name}[{number}] is {text!r}; it must be a string")
-        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            raise ArgumentError(f"{name}[{number}] is {text!r}, which is no text; decode its bytes as UTF-8")
+        if not is_text(text):
+            shown = shortened(text)
+            raise ArgumentError(f"{name}[{number}] is {shown!r}, which is no text; decode its bytes as UTF-8")
     return found
 
 

@@ -135,12 +135,25 @@ def test_files_that_cannot_be_opened(tmp_path, monkeypatch):
     with pytest.raises(FileError, match="Not a directory"):
         texts(written(tmp_path, TEXT) / "b")
 
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied")
+    for problem, said in (
+        (PermissionError(13, "Permission denied"), "you may not read this file"),
+        (MemoryError(), "needs more memory than there is"),  # 60 bytes of xz can ask for 4 GiB
+    ):
 
-    monkeypatch.setattr(files, "_opened", refuse)
-    with pytest.raises(FileError, match="you may not read this file"):
-        texts(tmp_path / "a.txt")
+        def refuse(*_, problem=problem):
+            raise problem
+
+        monkeypatch.setattr(files, "_opened", refuse)
+        with pytest.raises(FileError, match=said):
+            texts(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\0b.gz", "a\0b.xz", "a\ud800b"])
+def test_a_name_that_no_file_has(name):
+    for read in (texts, file_digest):
+        with pytest.raises(FileError, match="no file has such a name") as caught:
+            read(name)
+        assert str(caught.value).isprintable()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -665,6 +665,43 @@ def test_a_quote_or_a_sentence_cannot_swallow_a_corpus(tmp_path, monkeypatch):
     assert caught.value.line == 11
 
 
+@pytest.mark.parametrize(
+    ("data", "kind", "line", "column", "text"),
+    [
+        ('a,b\n"two\nlines",c,d\n', ColumnError, 3, 10, 'lines",c,d'),
+        ('x,text,"two\nlines",text\n', ColumnError, 2, 8, 'lines",text'),
+        ('text,label\n"two\nlines",\n', EmptyError, 3, 8, 'lines",'),
+    ],
+)
+def test_behind_a_quoted_line_end_the_place_is_that_of_the_cell(tmp_path, data, kind, line, column, text):
+    names = None if data.startswith("a") else {"text": "text", "label": "label"}
+    with pytest.raises(kind) as caught:
+        list(reading(tmp_path, "a.csv", data, columns=names))
+    assert (caught.value.line, caught.value.column, caught.value.text) == (line, column, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "options"),
+    [
+        (
+            "a.tsv",
+            "\x1b[31m\u2028" + "x" * 9000 + "\tlabel\n",
+            {"columns": {"text": "text", "label": "label"}},
+        ),
+        ("a.csv", '"two\nlines",b\n', {"columns": {"text": "text", "label": "label"}}),
+        ("a.jsonl", json.dumps({"x" * 9000: 1, "label\n": 2}), {}),
+        ("a.jsonl", '{"%s": 1, "%s": 2}' % (("x" * 9000,) * 2), {}),
+        ("a.conllu", word("9" * 9000), {"roles": TAGGED}),
+    ],
+)
+def test_a_message_is_one_short_line_whatever_the_file_holds(tmp_path, name, data, options):
+    with pytest.raises(DataError) as caught:
+        list(reading(tmp_path, name, data, **options))
+    message = str(caught.value)
+    assert message.isprintable()
+    assert len(message) < 600
+
+
 def test_an_object_of_many_keys_is_read_at_once(tmp_path):
     """Looking for a key that stands twice takes as long as there are keys, not their square."""
 

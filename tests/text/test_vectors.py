@@ -121,6 +121,9 @@ def test_unwanted_words_take_no_memory(write):
         ("a 1 2\nb 1 1e39\n", 2, 5, "'1e39', no finite"),
         ("just words\n", 1, None, "neither a header nor a word and its numbers"),
         ("\na 1 2\n", 1, None, "neither a header"),
+        ("a 1 2\n 1 2\n", 2, None, "1 number; vectors have 2 here"),
+        (f"2 {'9' * 5000}\na 1\n", 1, 3, "number 1 of 1 is '9+…', no finite"),
+        (f"2 {'9' * 30}\na 1 2\n", 2, None, "more than 1 numbers"),
     ],
 )
 def test_bad_lines(write, text, line, column, problem):
@@ -129,6 +132,10 @@ def test_bad_lines(write, text, line, column, problem):
         read_vectors(path)
     assert (caught.value.path, caught.value.line, caught.value.column) == (str(path), line, column)
     assert caught.value.remedy
+
+
+def test_white_space_around_a_word_is_none_of_it(write):
+    assert read_vectors(write("a 1 2\n\tb 3 4\nc\t 5 6\n  d  7 8\n")).words == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize("text", ["", "5 3\n"])

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from elman.errors import ColumnError, ConfigError, DataError, NulError, SyntaxProblem, nearest
-from elman.text.files import Line, Repairs
+from elman.errors import ColumnError, ConfigError, DataError, NulError, SyntaxProblem, nearest, shortened
+from elman.text.files import Line, Repairs, is_text
 
 WHITE = " \t"  # what separates words and surrounds fields; every other white space is a character
 DELIMITERS = {"tab": "\t", "comma": ",", "space": " "}
@@ -22,11 +22,11 @@ _CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')  # group 1: outsid
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The cells of one line, and where each begins: (line, column), both from 1."""
+    """The cells of a line, or of several where cells are quoted, and where each begins: line and column."""
 
     line: Line
     cells: list[str]
-    places: list[tuple[int, int]]
+    places: list[tuple[Line, int]]
 
 
 def parse_columns(text: str) -> dict[str, int | str]:
@@ -110,7 +110,7 @@ def split_row(line: Line, delimiter: str, repairs: Repairs, limit: int | None = 
     cells, places = [], []
     if delimiter == " ":
         for word in _WORDS.finditer(line.text):
-            places.append((line.number, word.start() + 1))
+            places.append((line, word.start() + 1))
             if len(places) == limit:
                 cells.append(stripped(line.text[word.start() :], repairs))
                 break
@@ -119,7 +119,7 @@ def split_row(line: Line, delimiter: str, repairs: Repairs, limit: int | None = 
     start = 1
     for cell in line.text.split(delimiter):
         cells.append(stripped(cell, repairs))
-        places.append((line.number, start))
+        places.append((line, start))
         start += len(cell) + 1
     return Row(line, cells, places)
 
@@ -155,7 +155,7 @@ def separated_rows(lines: Iterator[Line], separator: str, prefix: str, repairs: 
         second = text[found[0] + len(core) :].removeprefix(after)
         columns = (len(prefix) + 1, len(line.text) - len(second) + 1)
         cells = [stripped(first, repairs), stripped(second, repairs)]
-        yield Row(line, cells, [(line.number, column) for column in columns])
+        yield Row(line, cells, [(line, column) for column in columns])
 
 
 def check_width(row: Row, width: int, reason: str, repairs: Repairs, remedy: str) -> None:
@@ -165,15 +165,14 @@ def check_width(row: Row, width: int, reason: str, repairs: Repairs, remedy: str
         cells.pop()
         repairs["empty column at the end of a line removed"] += 1
     if len(cells) != width:
-        line, column = (
-            places[width] if len(cells) > width else (row.line.number, len(row.line.text.rstrip(WHITE)) + 1)
-        )
+        end = (row.line, len(row.line.text.rstrip(WHITE)) + 1)
+        line, column = places[width] if len(cells) > width else end
         raise ColumnError(
             f"{counted(len(cells), 'column')} instead of {width}, {reason}",
-            path=row.line.path,
-            line=line,
+            path=line.path,
+            line=line.number,
             column=column,
-            text=row.line.text,
+            text=line.text,
             remedy=remedy,
         )
 
@@ -191,12 +190,14 @@ def find_columns(first: Row, columns: Mapping[str, int | str]) -> dict[str, int]
             said = f"{len(matches) or 'none'} of the header's columns is named so"
             remedy = nearest(column, set(first.cells) - {""})
         if len(matches) != 1:
+            end = (first.line, len(first.line.text) + 1)
+            line, place = first.places[matches[1]] if matches else end
             raise ColumnError(
                 f"{role} is column {column!r}, but {said}",
-                path=first.line.path,
-                line=first.line.number,
-                column=first.places[matches[1]][1] if matches else len(first.line.text) + 1,
-                text=first.line.text,
+                path=line.path,
+                line=line.number,
+                column=place,
+                text=line.text,
                 remedy=remedy,
             )
         found[role] = matches[0]
@@ -226,7 +227,7 @@ def json_object(line: Line) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in pairs:
             if key in found:
-                raise problem(f"the key {key!r} stands twice in one object")
+                raise problem(f"the key {shortened(key)!r} stands twice in one object")
             found[key] = value
         return found
 
@@ -260,7 +261,7 @@ def json_text(line: Line, value: dict[str, Any], key: str) -> str:
         raise problem(SyntaxProblem, f"the value of {key!r} is {kind}", remedy)
     if "\0" in found:
         raise problem(NulError, f"the value of {key!r} has a NUL character", r"take \u0000 out")
-    if any("\ud800" <= character <= "\udfff" for character in found):
+    if not is_text(found):
         remedy = r"write both halves, as in \ud83d\ude00"
         raise problem(SyntaxProblem, f"the value of {key!r} has half a surrogate pair", remedy)
     return found
@@ -271,7 +272,7 @@ def _quoted_row(first: Line, rest: Iterator[Line], delimiter: str, repairs: Repa
     line, position = first, 0
     row = Row(first, [], [])
     while True:
-        row.places.append((line.number, position + 1))
+        row.places.append((line, position + 1))
         if line.text.startswith('"', position):
             cell, line, position = _quoted_cell(line, rest, position)
             if not line.text.startswith(delimiter, position) and position < len(line.text):

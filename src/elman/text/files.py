@@ -93,7 +93,7 @@ def open_lines(path: str | os.PathLike[str], repairs: Repairs | None = None) -> 
                     text = text.rstrip("\r")
                     repairs["Windows line end (CRLF) removed"] += 1
                 yield Line(text, name, number)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as problem:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, MemoryError) as problem:
         raise _unreadable(problem, name, number) from problem
 
 
@@ -114,7 +114,7 @@ def file_digest(path: str | os.PathLike[str]) -> str:
     try:
         with open(path, "rb") as handle:
             return hashlib.file_digest(handle, "sha256").hexdigest()
-    except OSError as problem:
+    except (OSError, ValueError) as problem:
         raise _unreadable(problem, os.fspath(path), 0) from problem
 
 
@@ -128,17 +128,33 @@ def inner_ending(path: str) -> str:
     return (inner.with_suffix("") if inner.suffix.lower() in (".gz", ".xz") else inner).suffix.lower()
 
 
+def is_text(text: str) -> bool:
+    """Whether it can be written as UTF-8; half of a surrogate pair cannot.
+
+    >>> is_text("é"), is_text("\\ud800")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _opened(path: str) -> AbstractContextManager[BinaryIO]:
     if path == "-":
         if sys.stdin is None:
             raise FileError("there is no standard input", path="<stdin>", remedy="name a file")
         return nullcontext(cast(BinaryIO, sys.stdin.buffer))
     packing = Path(path).suffix.lower()
-    if packing == ".gz":
-        return _buffered(gzip.open(path))
-    if packing == ".xz":
-        return _buffered(lzma.open(path))
-    return open(path, "rb")
+    try:
+        if packing == ".gz":
+            return _buffered(gzip.open(path))
+        if packing == ".xz":
+            return _buffered(lzma.open(path))
+        return open(path, "rb")
+    except ValueError as problem:
+        raise _unreadable(problem, path, 0) from problem
 
 
 def _buffered(handle: Any) -> BinaryIO:
@@ -165,12 +181,13 @@ def _checked_start(raw: bytes, name: str, repairs: Repairs) -> bytes:
         raw = raw[len(MARK) :]
         repairs["byte order mark removed"] += 1
     if raw[-1:] != b"\n" and b"\r" in raw.rstrip(b"\r"):
+        text = raw.decode(errors="replace")
         raise SyntaxProblem(
             "the file's lines end in a carriage return alone, as on old Macs",
             path=name,
             line=1,
-            column=len(raw[: raw.index(b"\r")].decode(errors="replace")) + 1,
-            text=raw[:60].decode(errors="replace"),
+            column=text.index("\r") + 1,
+            text=_around(text, text.index("\r")),
             remedy=r"convert it: tr '\r' '\n'",
         )
     return raw
@@ -224,10 +241,14 @@ def _unreadable(problem: Exception, name: str, number: int) -> FileError:
             said, remedy = "this is a folder", "name a file in it"
         case PermissionError():
             said, remedy = "you may not read this file", "chmod u+r, or ask its owner"
+        case MemoryError():
+            said, remedy = "unpacking it needs more memory than there is", "unpack it elsewhere"
         case EOFError():
             said, remedy = "the packed file ends too early", "it is truncated: fetch or pack it again"
         case gzip.BadGzipFile() | zlib.error() | lzma.LZMAError():
             packing = Path(name).suffix.lower()
             said = f"not the {packing} data its name promises ({problem})"
             remedy = f"fetch or pack it again, or take {packing} off the name of a plain file"
+        case ValueError():  # in the path there is NUL, or half of a surrogate pair
+            said, remedy = "no file has such a name", "check the name"
     return FileError(said, path=name, line=number + 1 if number else None, remedy=remedy)

@@ -94,7 +94,7 @@ def _read_json(source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iter
         value = json_object(line)
         fields = {role: json_text(line, value, str(key)) for role, key in keys.items()}
         record = Record(fields, line.path, line.number)
-        check_filled(record, line.text)
+        check_filled(record, [line] * len(fields))
         yield record
 
 
@@ -103,7 +103,7 @@ def _read_parallel(source: Source, roles: tuple[str, ...], repairs: Repairs) -> 
         fields = dict(zip(roles, (stripped(line.text, repairs) for line in lines), strict=True))
         target = lines[-1].path if len(lines) > 1 else None
         record = Record(fields, lines[0].path, lines[0].number, target=target)
-        check_filled(record, " / ".join(line.text for line in lines))
+        check_filled(record, lines)
         yield record
 
 

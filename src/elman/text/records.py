@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -127,18 +127,19 @@ class Source:
 def record_of(row: Row, numbers: dict[str, int]) -> Record:
     """The record of a row, given the column of each role."""
     fields = {role: row.cells[number] for role, number in numbers.items()}
-    places = tuple(row.places[number] for number in numbers.values())
-    record = Record(fields, row.line.path, row.line.number, places=places)
-    check_filled(record, row.line.text)
+    places = [row.places[number] for number in numbers.values()]
+    numbered = tuple((line.number, column) for line, column in places)
+    record = Record(fields, row.line.path, row.line.number, places=numbered)
+    check_filled(record, [line for line, _ in places])
     return record
 
 
-def check_filled(record: Record, text: str) -> None:
-    """Refuse a record that has an empty field; ``text`` is the line to show."""
-    for role, value in record.fields.items():
+def check_filled(record: Record, lines: Sequence[Line]) -> None:
+    """Refuse a record that has an empty field; ``lines`` are those that the fields begin in."""
+    for (role, value), line in zip(record.fields.items(), lines, strict=True):
         if not value.strip():
             remedy = "fill it in, or take the line out"
-            raise record.error(EmptyError, f"{role} is empty", field=role, text=text, remedy=remedy)
+            raise record.error(EmptyError, f"{role} is empty", field=role, text=line.text, remedy=remedy)
 
 
 def at_least_one(source: Source, records: Iterator[Record]) -> Iterator[Record]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from elman.errors import ConfigError, EmptyError, SyntaxProblem, UnbalancedError, nearest
+from elman.errors import ConfigError, EmptyError, SyntaxProblem, UnbalancedError, nearest, shortened
 from elman.text.columns import DELIMITERS, Row, check_width, counted, find_columns, is_blank, split_row
 from elman.text.files import Line, Repairs, open_lines
 from elman.text.records import Record, Source, at_least_one, paired_lines, record_of
@@ -142,9 +142,9 @@ def _is_word(row: Row, due: int, repairs: Repairs) -> bool:
     if re.fullmatch(r"[0-9]+\.[0-9]+", identity):
         repairs["empty node skipped"] += 1
         return False
-    whole = re.fullmatch(r"[0-9]+", identity)
+    whole, shown = re.fullmatch(r"[0-9]+", identity), shortened(identity)
     raise SyntaxProblem(
-        f"id {identity} where {due} is due" if whole else f"the id {identity!r} is none of 3, 3-4 and 8.1",
+        f"id {shown} where {due} is due" if whole else f"the id {shown!r} is none of 3, 3-4 and 8.1",
         path=row.line.path,
         line=row.line.number,
         column=1,

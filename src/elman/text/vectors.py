@@ -13,10 +13,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.errors import VectorsError
+from elman.errors import VectorsError, shortened
 from elman.text.files import Line, Repairs, open_lines
 
 REPEATED = "second vector of a word skipped"
+_COUNT = re.compile("[0-9]{1,15}")  # a word of more digits is a word
 MISCOUNTED = "wrong count of vectors in the header ignored"
 
 
@@ -128,7 +129,7 @@ def coverage(vectors: Vectors, counts: Mapping[str, int]) -> Coverage:
 def _header(line: Line) -> tuple[int | None, int]:
     """How many vectors a header announces, or None where the line is a vector; and their width."""
     items = line.text.split()
-    if len(items) == 2 and all(item.isascii() and item.isdigit() for item in items) and int(items[1]):
+    if len(items) == 2 and all(_COUNT.fullmatch(item) for item in items) and int(items[1]):
         return int(items[0]), int(items[1])
     width = 0
     while width < len(items) - 1 and _number(items[-1 - width]) is not None:
@@ -140,10 +141,10 @@ def _header(line: Line) -> tuple[int | None, int]:
 
 def _cut(line: Line, width: int) -> tuple[str, str]:
     """The word and its numbers as they are written."""
-    text = line.text.rstrip(" \t")
+    text = line.text.strip(" \t")
     if text.count(" ") == width:  # nearly always, and far faster than taking the line apart
         word, _, numbers = text.partition(" ")
-        return word, numbers
+        return word.rstrip("\t"), numbers
     items = text.rsplit(None, width)  # from the right: the word may contain spaces
     if len(items) != width + 1:
         raise _miscounted(line, max(0, len(items) - 1), width)
@@ -172,7 +173,9 @@ def _first_bad_number(line: Line, width: int) -> VectorsError:
     place = next(i for i, v in enumerate(values) if v is None or not math.isfinite(array("f", [v])[0]))
     problem = "no number" if values[place] is None else "no finite 32-bit number"
     item = items[place]
-    return _error(line, f"number {place + 1} of {width} is {item[0]!r}, {problem}", item.start() + 1)
+    return _error(
+        line, f"number {place + 1} of {width} is {shortened(item[0])!r}, {problem}", item.start() + 1
+    )
 
 
 def _miscounted(line: Line, count: int, width: int) -> VectorsError:
