@@ -1,5 +1,6 @@
 """Settings: what is written is read back; what is wrong is said at once, with place and nearest name."""
 
+import time
 import types
 import typing
 
@@ -314,6 +315,82 @@ def test_a_file_that_cannot_be_read(tmp_path):
         read_toml(tmp_path / "latin.toml")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_toml(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = " + "[" * 5000, "nested too deeply"),
+        ("a = " + "{a = " * 5000, "nested too deeply"),
+        (".".join("a" * 50_000) + " = 1", "nested too deeply"),
+        ("a = {" + ".".join("a" * 20) + " = {" + ".".join("a" * 20) + " = 1}}", "nested too deeply"),
+        ("a = " + "1" * 5000, "thousands of digits"),
+        ("a = 1 #" + "x" * (1 << 24), "more than 16,777,216 characters"),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_what_python_would_choke_on_is_refused_at_once(text, said, tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text(text)
+    start = time.process_time()
+    with pytest.raises(ConfigError, match=said):
+        read_toml(path)
+    assert time.process_time() - start < 2
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_toml("a\0b")
+
+
+def test_a_string_of_many_points_is_no_key(tmp_path):
+    path = tmp_path / "a.toml"
+    points = "a." * 100
+    path.write_text(f"a = \"{points}\"  # {points}\nb = '''\n{points}'''\n")
+    assert read_toml(path) == {"a": points, "b": points}
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ("model.cell=\udcff", "model.cell is '\\\\udcff', which is no text"),
+        ("model.cell_options.a=\udcff", "model.cell_options.a is"),
+        ("model.window=0x" + "f" * 5000, "model.window is a whole number of more than 128 bits"),
+        (f"model.cell_options.{'a.' * 50}b=1", "has 53 parts; 30 are allowed"),
+        (f"model.cell={'[' * 3000}", None),  # a word, if a strange one
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_settings_that_no_file_can_keep(pair, said):
+    def read():
+        return validate(settings_class("lm"), merge({"task": "lm"}, parse_settings([pair])))
+
+    if said is None:
+        assert read().model.cell == pair.partition("=")[2]
+        return
+    with pytest.raises(ConfigError, match=said) as caught:
+        read()
+    assert len(str(caught.value)) < 200
+
+
+def test_a_setting_is_one_line_and_a_date_survives(tmp_path):
+    assert parse_settings(["a=1\nb=2"]) == {"a": "1\nb=2"}
+    tables = {"task": "lm", "model": {"cell_options": parse_settings(["d=1979-05-27", "t=07:32:00"])}}
+    config = validate(settings_class("lm"), tables)
+    (tmp_path / "a.toml").write_text(to_toml(config))
+    assert validate(settings_class("lm"), read_toml(tmp_path / "a.toml")) == config
+
+
+def test_very_many_mistakes_are_said_soon_and_in_short(tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text("task = 'lm'\n" + "".join(f"key{number} = 1\n" for number in range(3000)))
+    start = time.process_time()
+    with pytest.raises(ConfigError, match="more than 20 mistakes, the first of them") as caught:
+        validate(settings_class("lm"), read_toml(path), path)
+    assert time.process_time() - start < 2
+    assert f"{path}:21: key19 is unknown" in str(caught.value)
+    assert str(caught.value).count("\n") == 20
+    long = {"task": "lm", "data": {"train": ["x" * 9000]}, "x" * 9000: 1}
+    with pytest.raises(ConfigError) as caught:
+        validate(settings_class("lm"), long)
+    assert len(str(caught.value)) < 1000
 
 
 def test_recipes_find_their_corpora_through_one_variable(tmp_path, monkeypatch):

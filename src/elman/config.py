@@ -10,6 +10,8 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import date, time
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -24,11 +26,23 @@ from pydantic import (
     model_validator,
 )
 
-from elman.errors import ConfigError, nearest
+from elman.errors import ConfigError, nearest, shortened
 from elman.registry import PartName
+from elman.text.files import is_text
 from elman.trust import Trust
 
 DATA_VARIABLE = "ELMAN_DATA"
+DEEPEST = 30  # tables and lists within each other, and parts of a key
+BITS = 128  # of a whole number
+LARGEST = 1 << 24  # characters of a file of settings
+MOST = 20  # mistakes that a message lists
+
+# Strings and comments of TOML, up to the end of the text where one is not closed; and a key of many parts.
+_QUOTED = re.compile(
+    r'"""(?:\\.|[^\\])*?(?:"""|\\?\Z)|"(?:\\.|[^"\\\n])*+"?' r"|'''.*?(?:'''|\Z)|'[^'\n]*+'?|#[^\n]*+",
+    re.DOTALL,
+)
+_LONG_KEY = re.compile(rf'(?<![\w"-])(?:[\w"-]++[ \t]*+\.[ \t]*+){{{DEEPEST}}}')
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -253,14 +267,22 @@ C = TypeVar("C", bound=Section)
 def read_toml(path: str | Path) -> dict[str, Any]:
     """The tables of a TOML file; a mistake of syntax is an error with its line."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")  # a byte order mark is no mistake
-        return expanded(tomllib.loads(text))
+        with open(path, encoding="utf-8-sig") as file:  # a byte order mark is no mistake
+            text = file.read(LARGEST + 1)
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
+    return parse_toml(text, path)
+
+
+def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
+    """The tables of a text that stands in ``path``."""
+    try:
+        tables = _tables(text)
+    except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
+    return expanded(tables)
 
 
 def expanded(tables: dict[str, Any]) -> dict[str, Any]:
@@ -289,7 +311,7 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not re.fullmatch(r"\w+(\.\w+)*", key.strip()):
-            raise ConfigError(f"{pair!r} is not key=value, as in model.hidden=200")
+            raise ConfigError(f"{shortened(pair)!r} is not key=value, as in model.hidden=200")
         put(tables, key.strip(), _value(value.strip()))
     return tables
 
@@ -297,6 +319,8 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
 def put(tables: dict[str, Any], key: str, value: Any) -> None:
     """Set a dotted key in nested tables."""
     *path, last = key.split(".")
+    if len(path) > DEEPEST:
+        raise ConfigError(f"{shortened(key)!r} has {len(path) + 1} parts; {DEEPEST} are allowed")
     for name in path:
         tables = tables.setdefault(name, {})
         if not isinstance(tables, dict):
@@ -321,19 +345,23 @@ def validate(
 
     ``trust`` is given where a run says them: then the code that they name must be trusted before it runs.
     """
-    found = dict(_misplaced_truths(kind, tables, path))
+    places = _Places(path)
+    if unsound := [f"{places.of(keys)}{_named(keys)} {said}" for keys, said in _unsound(tables)]:
+        raise _mistakes(unsound)
+    found = dict(_misplaced_truths(kind, tables, places))
     try:
         valid = kind.model_validate(dict(tables), context=trust)
     except ValidationError as error:
         branches: dict[str, list[tuple[tuple[int, bool], str]]] = {}
         for problem in error.errors(include_url=False):
-            key, line = _mistake(kind, tables, problem, path)
+            if len(branches) > MOST:
+                break
+            key, line = _mistake(kind, tables, problem, places)
             branches.setdefault(key, []).append((_depth(problem), line))
         for key, lines in branches.items():  # of a union, the branch that fitted best is enough
             found.setdefault(key, min(lines, key=lambda one: one[0])[1])
     if found:
-        said = list(found.values())
-        raise ConfigError("\n  ".join(said if len(said) == 1 else [f"{len(said)} mistakes", *said]))
+        raise _mistakes(list(found.values()))
     return valid
 
 
@@ -391,9 +419,40 @@ def _entry(name: str, value: Any, description: str, comments: bool) -> list[str]
 
 def _value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        tables = _tables(f"value = {text}")
+    except ValueError:
         return text
+    return tables["value"] if len(tables) == 1 else text  # a second line would be a setting nobody asked for
+
+
+def _tables(text: str) -> dict[str, Any]:
+    """The tables of a TOML text; whatever is wrong with it is a ValueError that says what.
+
+    tomllib alone takes quadratic time for a key of many parts, and meets Python's own limits of depth and
+    of digits unprepared.
+    """
+    if len(text) > LARGEST:
+        raise ValueError(f"more than {LARGEST:,} characters; is this a file of settings?")
+    too_deep = ValueError(f"tables or lists are nested too deeply; {DEEPEST} within each other are allowed")
+    if _LONG_KEY.search(_QUOTED.sub('""', text)):
+        raise too_deep
+    try:
+        tables = tomllib.loads(text)
+    except RecursionError:
+        raise too_deep from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:
+        raise ValueError("a whole number has thousands of digits") from None
+    depth = 0
+    level: list[Any] = [tables]
+    while level:
+        depth += 1
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [part for parts in inner for part in parts if isinstance(part, (dict, list))]
+    if depth > DEEPEST:
+        raise too_deep
+    return tables
 
 
 def _toml(value: Any) -> str:
@@ -405,18 +464,87 @@ def _toml(value: Any) -> str:
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_toml(str(k))} = {_toml(v)}" for k, v in value.items()) + "}"
-    return repr(value)
+    return value.isoformat() if isinstance(value, (date, time)) else repr(value)
+
+
+class _Places:
+    """Where keys stand in the file that settings came from; it is read when the first is asked for."""
+
+    def __init__(self, path: str | Path | None) -> None:
+        self.path = path
+
+    def of(self, keys: Iterable[str]) -> str:
+        """``file:12: ``, or ``file: `` where the key is not found, or nothing without a file."""
+        if self.path is None:
+            return ""
+        line = self._lines.get(".".join(keys))
+        return f"{self.path}: " if line is None else f"{self.path}:{line}: "
+
+    @cached_property
+    def _lines(self) -> dict[str, int]:
+        try:
+            text = Path(str(self.path)).read_text(encoding="utf-8-sig")
+        except (OSError, ValueError):
+            return {}
+        lines: dict[str, int] = {}
+        table = ""
+        for number, line in enumerate(text.split("\n"), 1):
+            heading = re.match(r"\s*\[([\w.]+)\]", line)
+            table = heading[1] if heading else table
+            entry = re.match(r"\s*([\w.]+)\s*=", line)
+            if entry:
+                lines.setdefault(".".join(filter(None, (table, entry[1]))), number)
+        return lines
+
+
+def _mistakes(said: list[str]) -> ConfigError:
+    if len(said) > MOST:
+        said = [f"more than {MOST} mistakes, the first of them", *said[:MOST]]
+    elif len(said) > 1:
+        said = [f"{len(said)} mistakes", *said]
+    return ConfigError("\n  ".join(said))
+
+
+def _unsound(tables: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
+    """Values that no file of settings can keep, by their keys; the first ones of very many."""
+    waiting: list[tuple[list[str], Any]] = [([], tables)]
+    told = 0
+    for keys, value in waiting:  # which grows meanwhile
+        if told > MOST:
+            return
+        if flaw := _flaw(value, len(keys)):
+            told += 1
+            yield keys, flaw
+        elif isinstance(value, (Mapping, list, tuple)):
+            parts = value.items() if isinstance(value, Mapping) else enumerate(value)
+            waiting += [([*keys, str(key)], part) for key, part in parts]
+
+
+def _flaw(value: Any, depth: int) -> str | None:
+    if isinstance(value, str) and not is_text(value):
+        return f"is {shortened(value)!r}, which is no text; write it as UTF-8"
+    if isinstance(value, int) and value.bit_length() > BITS:
+        return f"is a whole number of more than {BITS} bits"
+    if isinstance(value, (Mapping, list, tuple)) and depth > 2 * DEEPEST:
+        return f"is nested too deeply; {DEEPEST} tables or lists within each other are allowed"
+    if isinstance(value, Mapping) and not all(is_text(str(key)) for key in value):
+        return "has a key that is no text; write it as UTF-8"
+    return None
+
+
+def _named(keys: Iterable[str]) -> str:
+    return shortened(".".join(keys), 100)
 
 
 def _misplaced_truths(
-    kind: type[Section], tables: Mapping[str, Any], path: str | Path | None, within: tuple[str, ...] = ()
+    kind: type[Section], tables: Mapping[str, Any], places: _Places, within: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, str]]:
     """Settings that are true or false where a number is wanted, which Python would take for 1 or 0."""
     for name, value in tables.items():
         field = kind.model_fields.get(name)
         default = None if field is None else field.get_default()
         if isinstance(default, Section) and isinstance(value, Mapping):
-            yield from _misplaced_truths(type(default), value, path, (*within, name))
+            yield from _misplaced_truths(type(default), value, places, (*within, name))
         elif (
             field is not None
             and not isinstance(default, Section)
@@ -426,8 +554,8 @@ def _misplaced_truths(
             inner = parts if isinstance(value, (Mapping, list, tuple)) else [value]
             if any(isinstance(part, bool) for part in inner):
                 key = ".".join((*within, name))
-                place = "" if path is None else f"{path}{_line_of(path, [*within, name])}: "
-                yield key, f"{place}{key} is {_toml(value)}: input should be {_type_name(field.annotation)}"
+                shown, wanted = shortened(_toml(value), 200), _type_name(field.annotation)
+                yield key, f"{places.of([*within, name])}{key} is {shown}: input should be {wanted}"
 
 
 def _depth(problem: Any) -> tuple[int, bool]:
@@ -436,7 +564,7 @@ def _depth(problem: Any) -> tuple[int, bool]:
 
 
 def _mistake(
-    kind: type[Section], tables: Mapping[str, Any], problem: Any, path: str | Path | None
+    kind: type[Section], tables: Mapping[str, Any], problem: Any, places: _Places
 ) -> tuple[str, str]:
     names = [str(part) for part in problem["loc"]]
     section: Any = kind
@@ -451,16 +579,16 @@ def _mistake(
         )
         if section is None:
             break
-    key = ".".join(keys)
-    place = "" if path is None else f"{path}{_line_of(path, keys)}: "
+    key, place = _named(keys), places.of(keys)
     if problem["type"] == "extra_forbidden":
         return key, f"{place}{key} is unknown; {nearest(keys[-1], section.model_fields)}"
     inside = _inside(tables, problem["loc"], len(keys))
     if problem["type"] == "missing":
         return key, f"{place}{key}{inside} is missing"
     if problem["type"] == "value_error":  # settings that do not go together: the message names them
-        return f"{key} {problem['msg']}", f"{place}{key}{': ' if key else ''}{problem['ctx']['error']}"
-    shown = f"{key}{inside} is {problem['input']!r}"
+        said = shortened(str(problem["ctx"]["error"]), 500)
+        return f"{key} {problem['msg']}", f"{place}{key}{': ' if key else ''}{said}"
+    shown = f"{key}{inside} is {shortened(repr(problem['input']), 200)}"
     return key, f"{place}{shown}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
 
 
@@ -475,23 +603,7 @@ def _inside(tables: Any, place: tuple[int | str, ...], depth: int) -> str:
         else:
             continue  # the branch of a union
         shown += step if number >= depth else ""
-    return shown
-
-
-def _line_of(path: str | Path, keys: list[str]) -> str:
-    """``:12`` where the key stands in the file, or nothing."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError):
-        return ""
-    table = ""
-    for number, line in enumerate(lines, 1):
-        heading = re.match(r"\s*\[([\w.]+)\]", line)
-        table = heading[1] if heading else table
-        entry = re.match(r"\s*([\w.]+)\s*=", line)
-        if entry and ".".join(filter(None, (table, entry[1]))) == ".".join(keys):
-            return f":{number}"
-    return ""
+    return shortened(shown)
 
 
 def _type_name(annotation: Any) -> str:
