@@ -250,6 +250,13 @@ def test_the_card(tmp_path):
     assert str(tmp_path) not in text
 
 
+def test_names_in_the_card_are_text(tmp_path):
+    config = CONFIG.replace('"lstm"', '"<b>|lstm"').replace('"tag"', '"<i>"')
+    data = {"train": {"path": "<u>", "sha256": "`<s>"}}
+    events = fake_events(10, 5, 10, metric="<em>")
+    assert "<" not in write_card(fake_run(tmp_path / "run", events, config=config, data=data)).read_text()
+
+
 def test_the_card_names_parts_and_built_in_corpora(tmp_path):
     def card(name, data, config=CONFIG):
         return write_card(fake_run(tmp_path / name, data=data, config=config)).read_text(encoding="utf-8")

@@ -39,7 +39,7 @@ def _card(summary: Summary) -> str:
         "Limits": _limits(summary),
     }
     body = "\n\n".join(f"## {heading}\n\n{part}" for heading, part in sections.items())
-    return f"# {summary.title()}\n\nThe run {_cell(name)}, trained with Elman.\n\n{body}\n"
+    return f"# {_cell(summary.title())}\n\nThe run {_cell(name)}, trained with Elman.\n\n{body}\n"
 
 
 def _data_part(summary: Summary) -> str:
@@ -52,7 +52,7 @@ def _data_part(summary: Summary) -> str:
     for part, name in (("train", "training"), ("dev", "validation")):
         known = seen[part] | summary.data.get(part, {})
         counts = [f"{known[key]:,}" if known.get(key) is not None else "" for key in ("examples", "tokens")]
-        digest = f"`{known['sha256']}`" if known.get("sha256") else ""
+        digest = f"`{_cell(str(known['sha256']))}`" if known.get("sha256") else ""
         rows.append(f"| {name} | {_data_name(summary, part)} | {' | '.join(counts)} | {digest} |")
         repairs = known.get("repairs") or {}
         rows += [f"| | repaired: {_cell(repair)}, {count:,} × | | | |" for repair, count in repairs.items()]
@@ -65,7 +65,7 @@ def _figures_part(summary: Summary) -> str:
         return "None: training ended before its first validation."
     shown = all_figures(best)
     rows = [f"| {_cell(name)} | {number(value)} |" for name, value in shown.items()]
-    chosen = f"At update {best['update']:,}, chosen by {summary.metric}:"
+    chosen = f"At update {best['update']:,}, chosen by {_cell(summary.metric)}:"
     return "\n".join([chosen, "", "| figure | value |", "|---|---:|", *rows])
 
 
