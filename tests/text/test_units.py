@@ -183,6 +183,14 @@ def damaged_tokenizers():
     yield {**saved, "tokenizer": {}}
     yield {**saved, "tokenizer": {**saved["tokenizer"], "decoder": None}}
     yield {**saved, "tokenizer": {**saved["tokenizer"], "pre_tokenizer": None}}
+    spaced = {**saved["tokenizer"]["pre_tokenizer"], "add_prefix_space": True}
+    yield {**saved, "tokenizer": {**saved["tokenizer"], "pre_tokenizer": spaced}}
+    cut = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    yield {**saved, "tokenizer": {**saved["tokenizer"], "truncation": cut}}
+    yield {
+        **saved,
+        "tokenizer": {**saved["tokenizer"], "model": {**saved["tokenizer"]["model"], "dropout": 0.5}},
+    }
     yield {
         **saved,
         "tokenizer": {**saved["tokenizer"], "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}},
