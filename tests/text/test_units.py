@@ -191,6 +191,11 @@ def damaged_tokenizers():
         **saved,
         "tokenizer": {**saved["tokenizer"], "model": {**saved["tokenizer"]["model"], "dropout": 0.5}},
     }
+    prefixed = {
+        **saved["tokenizer"]["model"],
+        "continuing_subword_prefix": "x" * 300,
+    }  # a panic in the library
+    yield {**saved, "tokenizer": {**saved["tokenizer"], "model": prefixed}}
     yield {
         **saved,
         "tokenizer": {**saved["tokenizer"], "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}},
