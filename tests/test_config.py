@@ -398,6 +398,7 @@ def test_recipes_find_their_corpora_through_one_variable(tmp_path, monkeypatch):
     path.write_text('task = "lm"\n[data]\ntrain = "$ELMAN_DATA/a/b.txt"\n', encoding="utf-8")
     monkeypatch.setenv("ELMAN_DATA", str(tmp_path))
     assert read_toml(path)["data"]["train"] == str(tmp_path / "a" / "b.txt")
+    assert parse_settings(["a.b=$ELMAN_DATA/c"]) == {"a": {"b": str(tmp_path / "c")}}  # as it would read back
     monkeypatch.delenv("ELMAN_DATA")
     with pytest.raises(ConfigError, match="set the variable ELMAN_DATA"):
         read_toml(path)

@@ -313,7 +313,7 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
         if not equals or not re.fullmatch(r"\w+(\.\w+)*", key.strip()):
             raise ConfigError(f"{shortened(pair)!r} is not key=value, as in model.hidden=200")
         put(tables, key.strip(), _value(value.strip()))
-    return tables
+    return expanded(tables)
 
 
 def put(tables: dict[str, Any], key: str, value: Any) -> None:

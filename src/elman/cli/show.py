@@ -26,7 +26,7 @@ hidden = [128, 64]
 On the command line the same are `--set model.cell=gru --set model.hidden=[128,64]`. A value is TOML; what is
 not TOML is a word. A built-in corpus brings a few settings that suit it. The file goes over these, `--train`
 and the other options over the file, `--set` over all. An unknown key is an error that names the nearest one,
-and all mistakes are reported at once. In a file, `$ELMAN_DATA/` at the beginning of a path is the folder that
+and all mistakes are reported at once. In both, `$ELMAN_DATA/` at the beginning of a path is the folder that
 this variable names. `model.cell` may also be a class of your own: `cells.py:Leaky`, `package.module:Leaky`.
 
 A setting without a default (—) is chosen for the data when training starts, where the page of the task says
