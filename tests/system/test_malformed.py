@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import os
 import re
 from typing import NamedTuple
 
@@ -258,6 +259,13 @@ def test_files_that_are_not_there(task, runs, tmp_path):
     for command in ("evaluate", "predict"):
         check_line(elman(command, runs[TASKS[task]], missing), missing, "E402", None)
         check_line(elman(command, runs[TASKS[task]], tmp_path), tmp_path, "E402", None)
+
+
+def test_a_pipe_is_refused_where_it_would_be_read_twice(tmp_path):
+    """Opening it again would wait for a second writer, for ever."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    check_line(elman("train", "lm", "--train", pipe, "--out", tmp_path / "run"), pipe, "E402", None)
 
 
 # What is put right is counted and said.

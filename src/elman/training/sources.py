@@ -136,8 +136,12 @@ def check_layout(second: str | None, said: Iterable[str]) -> None:
 
 
 def exists(config: Config) -> None:
-    """Every file that the settings name is there; said before any work."""
+    """Every file that the settings name is there and can be read more than once; said before any work."""
     data = config.data
     for path in (data.train, data.train_target, data.dev, data.dev_target):
-        if path is not None and path != "-" and not path.startswith(BUILTIN) and not Path(path).exists():
+        if path is None or path == "-" or path.startswith(BUILTIN):
+            continue
+        if not Path(path).exists():
             raise FileError("there is no such file", path=path, remedy="look at the path")
+        if not Path(path).is_file() and not Path(path).is_dir():
+            raise FileError("a pipe or a device can be read only once", path=path, remedy="save it as a file")
