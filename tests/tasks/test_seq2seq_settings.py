@@ -98,7 +98,8 @@ def test_one_network_needs_the_same_unit_and_case_E6(form):
 def test_what_is_removed_is_a_regular_expression():
     text = settings("text.target.remove='[0-2]'").text
     assert (text.target.remove, text.source.remove) == ("[0-2]", None)
-    assert "text.target.remove: not a regular expression" in mistakes("text.target.remove='['")
+    for wrong in ("[", "[[a]", "(" * 5000, "a{99999999999}"):
+        assert "text.target.remove: not a regular expression" in mistakes(f"text.target.remove='{wrong}'")
 
 
 # Two networks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -45,8 +46,9 @@ class SideText(Section):
     @classmethod
     def _is_an_expression(cls, value: str | None) -> str | None:
         try:
-            re.compile(value or "")
-        except re.error as error:
+            with warnings.catch_warnings(action="error"):  # of what will mean something else one day
+                re.compile(value or "")
+        except (re.error, RecursionError, OverflowError, Warning) as error:
             raise ValueError(f"not a regular expression: {error}") from None
         return value
 
