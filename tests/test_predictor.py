@@ -1,5 +1,7 @@
 """The one door to a trained model."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -221,6 +223,7 @@ def test_what_is_no_run(saved, tmp_path):
     with pytest.raises(RunExistsError, match="is no run"):
         elman.load(tmp_path / "nothing")
     (run / "best").unlink()
+    shutil.rmtree(run / "checkpoints")
     with pytest.raises(RunExistsError, match="has no checkpoint yet"):
         elman.load(run)
 

@@ -173,7 +173,7 @@ def timeless(run):
     found = {"log": log, **files}
     for pointer in ("last", "best"):
         checkpoint = load_checkpoint(run / pointer)
-        state = {key: value for key, value in checkpoint.state.items() if key not in ("time", "log_bytes")}
+        state = {key: value for key, value in checkpoint.state.items() if key not in ("time", "log")}
         found[pointer] = {"state": state, "update": checkpoint.folder.name}
         for part in ("model", "optimizer", "extra"):
             tensors = getattr(checkpoint, part)

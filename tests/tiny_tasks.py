@@ -109,7 +109,8 @@ def save(one: Ready, run: Path) -> Path:
     (run / "config.toml").write_text(to_toml(one.task.config), encoding="utf-8")
     one.task.save(run)
     name = checkpoint_name(1)
-    save_checkpoint(run, name, model=one.model.state_dict(), optimizer={}, state={}, extra={})
+    state = {"position": {"update": 1, "best_update": 1}}
+    save_checkpoint(run, name, model=one.model.state_dict(), optimizer={}, state=state, extra={})
     point(run, "best", name)
     return run
 

@@ -16,7 +16,7 @@ from elman.tasks.base import Task
 from elman.text.files import is_text
 from elman.text.readers import Repairs
 from elman.text.units import Unit
-from elman.training.run import check_code, load_weights, make_task, read_config
+from elman.training.run import best_checkpoint, check_code, load_weights, make_task, read_config
 from elman.training.sources import Reading
 from elman.trust import Trust
 
@@ -120,6 +120,7 @@ def load(
     run = Path(run)
     trust = Trust(run, everything=trust_code)
     task = make_task(read_config(run, trust))
+    checkpoint = best_checkpoint(run)  # first: it vouches for the vocabulary
     task.load(run)
     if settings:
         task.config = changed(task.config, settings)
@@ -131,7 +132,7 @@ def load(
             )
         partners = [load(one, trust_code=trust_code) for one in ensemble]
         task.join_partners([(one.task, one.model) for one in partners])
-    return Predictor(run, task, load_weights(run, task))
+    return Predictor(run, task, load_weights(checkpoint, task))
 
 
 def checked(texts: Iterable[str], name: str) -> list[str]:

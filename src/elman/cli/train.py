@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,9 +24,9 @@ from elman.config import (
     read_toml,
     validate,
 )
-from elman.errors import ConfigError, ElmanError, FileError, RunExistsError
+from elman.errors import ConfigError, ElmanError, FileError, RunError, RunExistsError
 from elman.registry import named_code
-from elman.tasks.base import Task
+from elman.tasks.base import Task, lookup
 from elman.text.readers import parse_columns
 from elman.training.card import write_card
 from elman.training.loop import Trainer, count_parameters
@@ -143,7 +144,7 @@ def train(
         if continued and not path.is_absolute() and not path.exists():
             error.remedy = (
                 "paths of a run are relative to the folder where its training began: continue it from there, "
-                f"or write whole paths into {run / 'config.toml'}"
+                f"or write whole paths into {run / 'config.toml'} and delete its first line"
             )
         raise
     say(f"best {last['metric']} {last['best']:.4f} at update {last['best_update']} ({last['reason']})")
@@ -186,8 +187,9 @@ def see_through(
         for observer in observers:
             observer.close()
         with suppress(OSError, ElmanError):  # what stopped the training is to be said, not this
-            write_report(run)
-            write_card(run)
+            if not isinstance(sys.exception(), RunError):  # nothing is told of a run that is damaged
+                write_report(run)
+                write_card(run)
 
 
 def remove(run: Path, *, empty: bool = False) -> None:

@@ -125,11 +125,12 @@ class WordTask(Task[C]):
         if folder is None:
             held = Store.hold(self.encode(records, lexicon))
             return Examples(held, lexicon.words, lexicon)
-        store, spelled = Store.open(folder / "examples", key), Store.open(folder / "words", key)
+        words_key = f"{key} words"
+        store, spelled = Store.open(folder / "examples", key), Store.open(folder / "words", words_key)
         if store is None or spelled is None:
             store = Store.write(folder / "examples", self.encode(records, lexicon), key)
             rows = ({"bytes": list(word.encode())} for word in lexicon.words)
-            spelled = Store.write(folder / "words", rows, key)
+            spelled = Store.write(folder / "words", rows, words_key)
         letters = [spelled.fields["bytes"][i] for i in range(len(spelled))]
         return Examples(store, [bytes(one.astype(np.uint8)).decode() for one in letters])
 

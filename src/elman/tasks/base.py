@@ -6,6 +6,7 @@ Trainer, command line and predictor speak only this contract. A task file define
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from elman.config import Config, NetworkSettings, TextSettings, changed
+from elman.config import Config, NetworkSettings, TextSettings, changed, to_toml
 from elman.errors import ConfigError, RunError, nearest
 from elman.models.embedding import Hiding, Pretrained
 from elman.tensors.transfer import moved
@@ -25,6 +26,7 @@ from elman.text.batches import Stream, plan_batches
 from elman.text.files import write_text
 from elman.text.lexicon import Lexicon
 from elman.text.readers import Record, Repairs, Source
+from elman.text.sealed import parsed, read_plain
 from elman.text.store import Store
 from elman.text.units import Unit, make_unit, unit_from_json
 from elman.text.vocabulary import MARKERS, UNKNOWN, Vocabulary
@@ -287,12 +289,23 @@ class Task(Generic[C]):
 
     def save(self, run: Path) -> None:
         """``vocabulary.json``, and ``tokenizer.json`` where the unit has learned something itself."""
+        for name, text in self._learned_files().items():
+            write_text(run / name, text)
+
+    def _learned_files(self) -> dict[str, str]:
         files = {"vocabulary.json": {"format": FORMAT, "task": self.name, **self.tables()}}
         if learned := self.tokenizers():
             files["tokenizer.json"] = learned
-        for name, content in files.items():
-            text = json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-            write_text(run / name, text)
+        return {
+            name: json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+            for name, content in files.items()
+        }
+
+    def encoding(self) -> str:
+        """The SHA-256 of what decides how text becomes numbers: settings, and what was learned."""
+        sections = (self.config.data, self.config.text, self.config.model)
+        parts = [self.name, *map(to_toml, sections), *self._learned_files().values()]
+        return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
 
     def load(self, run: Path) -> None:
         """What ``save`` wrote, checked."""
@@ -301,12 +314,18 @@ class Task(Generic[C]):
             raise RunError(
                 f"{run / 'vocabulary.json'}: format {tables.get('format')!r}; this version reads {FORMAT}"
             )
+        if tables.get("task") != self.name:
+            raise RunError(
+                f"{run / 'vocabulary.json'} is of the task {tables.get('task')!r}, the run is a "
+                f"{self.name} model; restore the file or train again"
+            )
         try:
             self.load_units(run)
             self.restore(tables)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RunError(
-                f"{run / 'vocabulary.json'} lacks {error}; restore the file or train again"
+                f"{run / 'vocabulary.json'} does not hold what a {self.name} model needs "
+                f"({type(error).__name__}: {error}); restore the file or train again"
             ) from None
 
     def tokenizers(self) -> dict[str, Any]:
@@ -356,14 +375,11 @@ def lookup(config: Config, key: str) -> Any:
 def read_json(path: Path) -> dict[str, Any]:
     """An object from a file of a run; anything else is a damaged run."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return parsed(read_plain(path))
     except FileNotFoundError:
         raise RunError(f"{path} is missing; restore the file or train again") from None
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {error}; restore the file or train again") from None
-    if not isinstance(value, dict):
-        raise RunError(f"{path} holds no JSON object; restore the file or train again")
-    return value
 
 
 def tensor(array: NDArray[Any], device: torch.device | str) -> Tensor:

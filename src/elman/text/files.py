@@ -100,7 +100,8 @@ def open_lines(path: str | os.PathLike[str], repairs: Repairs | None = None) -> 
 def write_text(path: Path, text: str) -> None:
     """The whole text on the disk, or the file as it was."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
+    temporary.unlink(missing_ok=True)  # what a kill left; or a link, which must not be written through
+    with temporary.open("x", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

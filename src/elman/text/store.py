@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
-import json
 import os
 import sys
 from array import array
@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elman.errors import ArgumentError
+from elman.text.sealed import fits, open_own, read_plain, remove, sealed, unsealed
 
-FORMAT = {"format": 1, "byteorder": sys.byteorder}
+FORMAT = {"format": 2, "byteorder": sys.byteorder}
 META = "meta.json"
 CHUNK = 2**20  # bytes of a file that are held before they are written
 
@@ -48,8 +49,8 @@ class Store:
     """Examples as named fields of ids; ``fields["source"][i]`` is that field of example i, read-only.
 
     On disk a field is two raw files, ``<field>.values`` (int32) and ``<field>.offsets`` (int64).
-    ``meta.json`` has the key, which says what was encoded and how, and the size of every file. It comes
-    last, so a folder whose ``meta.json`` fits is complete.
+    ``meta.json`` has the key, which says what was encoded and how, the size and SHA-256 of every file, and
+    its own SHA-256. It comes last, so a folder whose ``meta.json`` fits is complete.
 
     >>> store = Store.hold([{"words": [4, 5, 6], "tags": [0, 1, 0]}, {"words": [7], "tags": [1]}])
     >>> len(store), store.fields["words"][0].tolist(), store.fields["tags"].lengths.tolist()
@@ -82,44 +83,61 @@ class Store:
         such that :meth:`open` refuses it.
         """
         folder = Path(folder)
+        if not folder.is_dir():
+            remove(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / "lock", "wb") as lock:
+        with open_own(folder / "lock", "a") as lock:
             import fcntl  # Windows has none: there a trained run can be used
 
             fcntl.flock(lock, fcntl.LOCK_EX)  # two runs may encode the same corpus at the same time
             try:
                 _put_in_place(folder, _write_parts(folder, rows), key)
             finally:
-                for part in folder.glob("*.part"):
-                    part.unlink()
+                _remove_parts(folder)
             store = cls.open(folder, key)
         assert store is not None, f"{folder} was written and cannot be opened"
         return store
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], key: str) -> Store | None:
-        """What was written for this key, or None where there is no such thing or not all of it."""
+        """What was written for this key, every byte verified; or None where there is no such thing."""
         folder = Path(folder)
         try:
-            meta = (folder / META).read_bytes()
-            sizes = _sizes(json.loads(meta), key)
-            if any((folder / name).stat().st_size != size for name, size in sizes.items()):
+            meta = read_plain(folder / META)
+            files = _described_files(unsealed(meta), key)
+            if not all(fits(folder / name, description) for name, description in files.items()):
                 return None
-            fields = _fields(sizes, lambda name, dtype: _mapped(folder / name, dtype))
-            if (folder / META).read_bytes() != meta:  # replaced in this very moment
+            fields = _fields(files, lambda name, dtype: _mapped(folder / name, dtype))
+            if read_plain(folder / META) != meta:  # replaced in this very moment
                 return None
-        except (FileNotFoundError, NotADirectoryError, ValueError):
+        except (OSError, ValueError):
             return None
-        whole = all(
-            field.offsets[0] == 0 and field.offsets[-1] == len(field.values) for field in fields.values()
-        )
-        return cls(fields) if whole else None
+        return cls(fields)
+
+
+class _Sink(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+
+
+class _Part:
+    """A file that is written beside its final place, and what it will be known by."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("xb")
+        self.digest = hashlib.sha256()
+
+    def write(self, data: bytes, /) -> None:
+        self.digest.update(data)
+        self.file.write(data)
+
+    def described(self) -> dict[str, Any]:
+        return {"size": self.file.tell(), "sha256": self.digest.hexdigest()}
 
 
 class _Column:
     """One field while it is written: at most a chunk of each file is held."""
 
-    def __init__(self, name: str, open_file: Callable[[str], BinaryIO]) -> None:
+    def __init__(self, name: str, open_file: Callable[[str], _Sink]) -> None:
         self.files = open_file(f"{name}.values"), open_file(f"{name}.offsets")
         self.values, self.offsets = array("i"), array("q", [0])
         self.written = 0
@@ -137,7 +155,7 @@ class _Column:
             del chunk[:]
 
 
-def _write_rows(rows: Iterable[Row], open_file: Callable[[str], BinaryIO]) -> None:
+def _write_rows(rows: Iterable[Row], open_file: Callable[[str], _Sink]) -> None:
     columns: dict[str, _Column] = {}
     for number, row in enumerate(rows):
         if number == 0:
@@ -161,31 +179,38 @@ def _write_rows(rows: Iterable[Row], open_file: Callable[[str], BinaryIO]) -> No
         column.flush()
 
 
-def _write_parts(folder: Path, rows: Iterable[Row]) -> dict[str, int]:
-    """Writes every file beside its final place; their final names and sizes."""
+def _write_parts(folder: Path, rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+    """Writes every file beside its final place; their final names, sizes and SHA-256."""
+    _remove_parts(folder)  # of a writer that was killed
     with ExitStack() as stack:
-        files: dict[str, BinaryIO] = {}
+        parts: dict[str, _Part] = {}
 
-        def part(name: str) -> BinaryIO:
-            files[name] = stack.enter_context(open(folder / f"{name}.part", "wb"))
-            return files[name]
+        def part(name: str) -> _Part:
+            parts[name] = _Part(folder / f"{name}.part")
+            stack.enter_context(parts[name].file)
+            return parts[name]
 
         _write_rows(rows, part)
-        for file in files.values():
-            _sync(file)
-        return {name: file.tell() for name, file in files.items()}
+        for one in parts.values():
+            _sync(one.file)
+        return {name: one.described() for name, one in parts.items()}
 
 
-def _put_in_place(folder: Path, sizes: dict[str, int], key: str) -> None:
+def _remove_parts(folder: Path) -> None:
+    for part in folder.glob("*.part"):
+        remove(part)
+
+
+def _put_in_place(folder: Path, files: dict[str, dict[str, Any]], key: str) -> None:
     """Old description away, new files in, new description in: each safely on disk before the next."""
-    (folder / META).unlink(missing_ok=True)
+    remove(folder / META)
     _sync_folder(folder)
     for old in [*folder.glob("*.values"), *folder.glob("*.offsets")]:
-        old.unlink()  # whoever has it mapped keeps it
-    for name in sizes:
+        remove(old)  # whoever has it mapped keeps it
+    for name in files:
         os.replace(folder / f"{name}.part", folder / name)
-    with open(folder / f"{META}.part", "wb") as file:
-        file.write(json.dumps({**FORMAT, "key": key, "files": sizes}, indent=1).encode())
+    with open(folder / f"{META}.part", "xb") as file:
+        file.write(sealed({**FORMAT, "key": key, "files": files}))
         _sync(file)
     _sync_folder(folder)
     os.replace(folder / f"{META}.part", folder / META)
@@ -205,14 +230,12 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _sizes(meta: Any, key: str) -> dict[str, int]:
-    """The size of every file; ValueError where the description is another one's or not one at all."""
-    if not isinstance(meta, dict) or {**meta, "files": None} != {**FORMAT, "key": key, "files": None}:
+def _described_files(meta: dict[str, Any], key: str) -> dict[str, dict[str, Any]]:
+    """Every file; ValueError where the description is another one's."""
+    files = meta.pop("files", None)
+    if meta != {**FORMAT, "key": key} or not isinstance(files, dict):
         raise ValueError("written for another key, or by another version")
-    sizes = meta.get("files")
-    if not isinstance(sizes, dict):
-        raise ValueError("no files")
-    return sizes
+    return files
 
 
 def _fields(names: Iterable[str], read: Callable[[str, Any], NDArray[Any]]) -> dict[str, Ragged]:

@@ -12,15 +12,11 @@ It is written into a hidden folder, brought to the disk, and renamed into place 
 crash or a full disk leaves the earlier checkpoints as they were. Nothing here is pickled.
 """
 
-import hashlib
-import json
-import math
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,6 +27,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from elman.errors import ArgumentError, DivergedError, RunError
+from elman.text.sealed import canonical, described, parsed, read_plain, remove, sealed, unsealed
 
 FORMAT = 1
 TENSORS = ("model", "optimizer", "extra")
@@ -64,6 +61,12 @@ def checkpoint_name(update: int) -> str:
     return f"update-{update:08d}"
 
 
+def update_of(name: str) -> int:
+    """The number of updates after which the checkpoint of this name was saved; -1 for other names."""
+    match = _NAME.fullmatch(name.removesuffix(_OLD))
+    return int(match[1]) if match else -1
+
+
 def save_checkpoint(
     run: Path,
     name: str,
@@ -82,8 +85,8 @@ def save_checkpoint(
     _check_finite(model)
     contents = [_packed(part) for part in (model, optimizer, extra)] + [_json_of(state)]
     files = dict(zip(FILES, contents, strict=True))
-    listed = {file: _described(data) for file, data in files.items()}
-    files[MANIFEST] = _sealed({"format": FORMAT, "files": listed})
+    listed = {file: described(data) for file, data in files.items()}
+    files[MANIFEST] = sealed({"format": FORMAT, "files": listed})
 
     parent = run / "checkpoints"
     folder, temporary = parent / name, _temporary(parent / name)
@@ -94,7 +97,8 @@ def save_checkpoint(
             _write_folder(temporary, files)
             _put_in_place(temporary, folder)
         except OSError:
-            shutil.rmtree(temporary, ignore_errors=True)  # a full disk needs the room
+            with suppress(OSError):
+                remove(temporary)  # a full disk needs the room
             raise
         _sync(run)
     return folder
@@ -103,29 +107,48 @@ def save_checkpoint(
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read a checkpoint (or what ``RUN/best`` points to); a ``RunError`` names the file that is damaged."""
     folder = _standing(folder)
-    files = _read_verified(folder)
+    files = _read_files(folder)
     model, optimizer, extra = (_unpacked(folder / file, files[file]) for file in FILES[: len(TENSORS)])
     return Checkpoint(folder, model, optimizer, extra, _parsed(folder / STATE, files[STATE]))
+
+
+def load_state(folder: Path) -> dict[str, Any]:
+    """What of a checkpoint is no tensor; the other files are not looked at."""
+    folder = _standing(folder)
+    data = _read_verified(folder / STATE, _read_manifest(folder / MANIFEST))
+    return _parsed(folder / STATE, data)
 
 
 def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def newest_checkpoint(run: Path, report: Callable[[str], None] = _to_stderr) -> Checkpoint | None:
+def newest_checkpoint(
+    run: Path,
+    report: Callable[[str], None] = _to_stderr,
+    check: Callable[[Checkpoint], None] = lambda checkpoint: None,
+) -> Checkpoint | None:
     """The newest checkpoint that can be loaded, or None where there is none at all.
 
-    Each damaged one is named in a line given to ``report``, and the one before it is tried. That
-    all are damaged is a ``RunError``: a run must not begin anew unseen.
+    Each that is damaged, or for which ``check`` raises a ``RunError``, is named in a line given to
+    ``report``, and the one before it is tried. That none is left is a ``RunError``: a run must not begin
+    anew unseen.
     """
-    folders = _checkpoints(run)
+    folders = list_checkpoints(run)
+    problems: list[RunError] = []
     for folder in folders:
         try:
-            return load_checkpoint(folder)
+            checkpoint = load_checkpoint(folder)
+            check(checkpoint)
+            return checkpoint
         except RunError as error:
+            problems.append(error)
             report(f"{error}; looking for an earlier one")
-    if folders:
-        raise RunError(f"{run / 'checkpoints'}: none of the {len(folders)} checkpoints can be loaded")
+    if problems:
+        raise RunError(
+            f"{run / 'checkpoints'}: none of the {len(folders)} checkpoints can be loaded; "
+            f"of the newest: {problems[0].args[0]}"
+        )
     return None
 
 
@@ -149,7 +172,7 @@ def point(run: Path, pointer: str, name: str) -> None:
         if link.is_dir() and not link.is_symlink():  # copied by what follows links
             _rename(link, _temporary(link))
         for left in run.glob(f".{pointer}.tmp-*"):  # by a crash, too
-            shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+            remove(left)
         temporary = _temporary(link)
         _link(Path("checkpoints") / name, temporary)
         _rename(temporary, link)
@@ -174,7 +197,7 @@ def mend_link(run: Path, pointer: str, name: str) -> None:
 def prune(run: Path, keep: Collection[str]) -> None:
     """Remove all checkpoints but those named and those that ``best`` and ``last`` point to."""
     pointed = {os.path.basename(os.readlink(run / p)) for p in POINTERS if (run / p).is_symlink()}
-    for folder in _checkpoints(run):
+    for folder in list_checkpoints(run):
         if folder.name.removesuffix(_OLD) not in {*keep, *pointed}:
             with _explained("cannot remove the checkpoint", folder):
                 _remove(folder)
@@ -183,14 +206,13 @@ def prune(run: Path, keep: Collection[str]) -> None:
 # The folder.
 
 
-def _checkpoints(run: Path) -> list[Path]:
+def list_checkpoints(run: Path) -> list[Path]:
     """Newest first: by falling number, one that was set aside after the one that replaced it."""
     parent = run / "checkpoints"
     with _explained("cannot list", parent):
         folders = list(parent.iterdir()) if parent.exists() else []
-    matches = {folder: _NAME.fullmatch(folder.name.removesuffix(_OLD)) for folder in folders}
-    numbers = {folder: int(match[1]) for folder, match in matches.items() if match}
-    return sorted(numbers, key=lambda folder: (-numbers[folder], folder.name))
+    found = [folder for folder in folders if update_of(folder.name) >= 0]
+    return sorted(found, key=lambda folder: (-update_of(folder.name), folder.name))
 
 
 def _standing(folder: Path) -> Path:
@@ -212,7 +234,7 @@ def _sweep(parent: Path) -> None:
     """Remove what crashes left: unfinished folders, and old checkpoints whose replacement arrived."""
     for folder in parent.iterdir():
         if _TEMPORARY.fullmatch(folder.name):
-            shutil.rmtree(folder)
+            remove(folder)
         elif folder.name.endswith(_OLD) and folder.with_name(folder.name.removesuffix(_OLD)).exists():
             _remove(folder)
 
@@ -239,7 +261,7 @@ def _remove(folder: Path) -> None:
     """Out of sight first, so that no half-removed checkpoint is ever found."""
     hidden = _temporary(folder)
     _rename(folder, hidden)
-    shutil.rmtree(hidden)
+    remove(hidden)
 
 
 # The only calls that change what is on the disk for good; tests let each of them fail.
@@ -309,49 +331,22 @@ def _unpacked(path: Path, data: bytes) -> dict[str, Tensor]:
 
 def _json_of(state: dict[str, Any]) -> bytes:
     try:
-        return _canonical(state)
+        return canonical(state)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"state cannot be written as JSON: {error}") from error
 
 
-def _canonical(content: dict[str, Any]) -> bytes:
-    return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-
-
-def _finite(digits: str) -> float:
-    """Python reads 1e999 as infinity."""
-    number = float(digits)
-    if math.isinf(number):
-        raise ValueError(f"{digits} is too large")
-    return number
-
-
 def _parsed(path: Path, data: bytes) -> dict[str, Any]:
-    def refuse(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is no number of JSON")
-
     try:
-        content = json.loads(data, parse_constant=refuse, parse_float=_finite)
-    except ValueError as error:  # also what is not UTF-8
-        _damaged(path, f"no JSON: {error}")
-    if not isinstance(content, dict):
-        _damaged(path, "no JSON object")
-    return content
+        return parsed(data)
+    except ValueError as error:
+        _damaged(path, str(error))
 
 
 # The manifest.
 
 
-def _described(data: bytes) -> dict[str, Any]:
-    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-
-def _sealed(content: dict[str, Any]) -> bytes:
-    """The canonical JSON of the content and of the SHA-256 of its canonical JSON; so in every version."""
-    return _canonical({**content, "sha256": hashlib.sha256(_canonical(content)).hexdigest()})
-
-
-def _read_verified(folder: Path) -> dict[str, bytes]:
+def _read_files(folder: Path) -> dict[str, bytes]:
     """Each file, read once, as the manifest describes it."""
     with _explained("cannot read the checkpoint", folder):
         found = {path.name for path in folder.iterdir()}
@@ -360,21 +355,21 @@ def _read_verified(folder: Path) -> dict[str, bytes]:
     listed = _read_manifest(folder / MANIFEST)
     for name in sorted(found ^ {*FILES, MANIFEST}):
         _damaged(folder / name, "it does not belong here" if name in found else "it is missing")
-    files = {}
-    for name in FILES:
-        data = _read(folder / name)
-        if _described(data) != listed[name]:
-            _damaged(folder / name, f"it is {_described(data)} but was saved as {listed[name]}")
-        files[name] = data
-    return files
+    return {name: _read_verified(folder / name, listed) for name in FILES}
+
+
+def _read_verified(path: Path, listed: Mapping[str, Any]) -> bytes:
+    data = _read(path)
+    if described(data) != listed[path.name]:
+        _damaged(path, f"it is {described(data)} but was saved as {listed[path.name]}")
+    return data
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    data = _read(path)
-    content = _parsed(path, data)
-    own = content.pop("sha256", None)
-    if data != _sealed(content):
-        _damaged(path, f"its bytes do not fit its own SHA-256, {own!r}")
+    try:
+        content = unsealed(_read(path))
+    except ValueError as error:
+        _damaged(path, str(error))
     version, listed = content.get("format"), content.get("files")
     if isinstance(version, int) and version > FORMAT:
         raise RunError(
@@ -388,7 +383,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> bytes:
     with _explained("cannot read", path):
-        return path.read_bytes()
+        return read_plain(path)
 
 
 def _damaged(path: Path, problem: str) -> NoReturn:

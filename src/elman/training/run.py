@@ -14,32 +14,41 @@ from typing import Any
 import torch
 from torch import nn
 
-from elman.config import Config, changed, part_names, read_toml, to_toml, validate
+from elman.config import Config, changed, part_names, to_toml, validate
 from elman.errors import ConfigError, EmptyError, RunError, RunExistsError
 from elman.layers.rnn import RNN
 from elman.registry import TASKS, PartName, named_code
 from elman.tasks.base import Examples, Task, read_json
+from elman.text.sealed import remove
 from elman.training.checkpoint import (
+    Checkpoint,
     checkpoint_name,
+    list_checkpoints,
     load_checkpoint,
+    load_state,
     mend_link,
     newest_checkpoint,
     put_back,
+    update_of,
 )
-from elman.training.loop import Trainer
+from elman.training.loop import Position, Trainer
 from elman.training.session import (
     LOCK,
     Interrupted,
     Observer,
     Session,
     alone,
+    check_log,
+    closing,
     cut,
     end_of,
     explained,
+    log_size,
     signals,
     write_text,
 )
-from elman.training.sources import Reading, training_data
+from elman.training.sources import BUILTIN, Reading, training_data
+from elman.training.ties import PREDICTION, SETTINGS, TRAINING, check_ties, read_settings, seal
 from elman.trust import Trust
 
 FORMAT = 1
@@ -72,14 +81,13 @@ def read_config(run: Path, trust: Trust | None = None) -> Config:
 
     The code that they name is trusted as ``trust`` says; unset, if the user's record has it.
     """
-    path = run / "config.toml"
+    path = run / SETTINGS
     if not path.is_file():
         raise RunExistsError(
             f"{run} is no run: it has no config.toml; train one with elman train … --out {run}"
         )
-    trust = trust or Trust(run)
+    trust, tables = trust or Trust(run), dict(read_settings(run).tables)
     try:
-        tables = read_toml(path)
         tables["task"] = task = PartName(str(tables.get("task")), trust)
         return validate(settings_class(task), tables, path, trust)
     except (ConfigError, KeyError) as error:
@@ -102,7 +110,7 @@ def begin(run: Path, config: Config) -> None:
         run.mkdir(parents=True, exist_ok=True)
     with alone(run):
         _check_free(run)
-        write_text(run / "config.toml", text)
+        write_text(run / SETTINGS, seal(text))
 
 
 def _check_free(run: Path) -> None:
@@ -120,23 +128,18 @@ def prepare(task: Task[Any], cache: Path | None = None) -> Prepared:
     return _encoded(task, train, dev, cache)
 
 
-def prepare_run(run: Path, trust: Trust | None = None) -> Prepared:
-    """What a run needs before training: from its own files where they are there, from the data otherwise."""
-    trust = trust or Trust(run)
-    config = read_config(run, trust)
-    check_code(config, trust)
-    task = make_task(config)
-    if not any((run / "checkpoints").glob("update-*")):
+def prepare_run(run: Path, task: Task[Any], *, fresh: bool) -> Prepared:
+    """What a run needs before training: all from the data if it is fresh, else from its own files too."""
+    if fresh:
         # Fresh weights take from the data what no file of the run keeps: counts, notes, pretrained vectors.
         shutil.rmtree(run / "cache", ignore_errors=True)
         prepared = prepare(task, run / "cache")
         task.config = changed(task.config, {"training.threads": threads(task.config)})
         with explained(run / "vocabulary.json"):
             task.save(run)
-        write_text(run / "config.toml", to_toml(task.config))
+        write_text(run / SETTINGS, seal(to_toml(task.config)))
         write_text(run / "data.json", json.dumps(prepared.data, indent=1, ensure_ascii=False) + "\n")
         return prepared
-    task.load(run)
     train, dev = training_data(task)
     known = read_json(run / "data.json")
     if not all(isinstance(known.get(name), dict) and "sha256" in known[name] for name in ("train", "dev")):
@@ -155,12 +158,22 @@ def _encoded(
 ) -> Prepared:
     parts: dict[str, Examples] = {}
     data: dict[str, Any] = {"format": FORMAT}
+    encoding = task.encoding()
+    digests: dict[tuple[str, str | None], str] = {}  # both parts may come from one file
     for name, reading in (("train", train), ("dev", dev)):
         expected = None if known is None else known[name]
-        key = expected["sha256"] if expected else reading.digest()
+        files = reading.path, reading.target
+        if expected is None or not reading.path.startswith(BUILTIN):  # a sound cache stands for a corpus
+            digests[files] = digests.get(files) or reading.digest()
+            _check_same(reading, digests[files], expected)
+        key = expected["sha256"] if expected else digests[files]
         folder = None if cache is None else cache / name
         with explained(folder or Path(reading.path)):
-            examples = task.examples(_unchanged(reading, expected), folder, f"{FORMAT} {key}")
+            for place in (cache, folder):
+                if place is not None and not place.is_dir():
+                    remove(place)
+            records = reading if expected is None else _told(reading, task, folder, expected)
+            examples = task.examples(records, folder, f"{FORMAT} {name} {key} {encoding}")
         if not len(examples) and reading.part == "held-out":
             task.notes.append("too few examples to hold some out: validation is on the training data")
             examples = parts["train"]
@@ -178,13 +191,19 @@ def _encoded(
     return Prepared(task, parts["train"], parts["dev"], data)
 
 
-def _unchanged(reading: Reading, expected: dict[str, Any] | None) -> Iterator[Any]:
-    """The records, after a look whether the files are still those that the run began with."""
-    if expected is not None and reading.digest() != expected["sha256"]:
+def _told(reading: Reading, task: Task[Any], folder: Path | None, expected: dict[str, Any]) -> Iterator[Any]:
+    """The records, if they are read at all: then the cache of a run that is continued was not sound."""
+    task.notes.append(f"{folder} is missing, damaged or not of this run: it is made again")
+    if reading.path.startswith(BUILTIN):
+        _check_same(reading, reading.digest(), expected)
+    yield from reading
+
+
+def _check_same(reading: Reading, digest: str, expected: dict[str, Any] | None) -> None:
+    if expected is not None and digest != expected["sha256"]:
         raise RunError(
             f"{reading.path} has changed since the run began, so it cannot be continued; restore the file"
         )
-    yield from reading
 
 
 def build(task: Task[Any], examples: Examples, dev: Examples, *, fresh: bool = True) -> Trainer:
@@ -215,7 +234,7 @@ def find_device(name: str) -> torch.device:
         raise ConfigError(
             f"training.device is {name!r}, but torch finds {found or 'no'} CUDA device{'s' * (found > 1)}; "
             f"set training.device = {'cuda' if found else 'cpu'!r} "
-            "(a run that is continued: in its config.toml)"
+            "(a run that is continued: in its config.toml, without its first line)"
         )
     return device
 
@@ -242,23 +261,30 @@ def _train(
     announce: Callable[[Prepared, Trainer], None],
     trust: Trust | None = None,
 ) -> dict[str, Any]:
-    prepared = prepare_run(run, trust)
+    trust = trust or Trust(run)
+    config = read_config(run, trust)
+    check_code(config, trust)
+    task = make_task(config)
     put_back(run)
-    checkpoint = newest_checkpoint(run, say)
-    trainer = build(prepared.task, prepared.train, prepared.dev, fresh=checkpoint is None)
+    checkpoint = newest_checkpoint(run, say, lambda one: check_ties(run, one.folder, one.state, TRAINING))
     log = run / "metrics.jsonl"
+    if checkpoint is not None:
+        task.load(run)
+        rest = check_log(log, checkpoint.state)
+        now = Position(**checkpoint.state["position"])
+        for pointer, update in (("last", now.update), ("best", now.best_update)):
+            mend_link(run, pointer, checkpoint_name(update))
+        if now.finished and (last := end_of(rest, closing(now, task.chosen_metric()))):
+            say(f"{run} has ended already at update {now.update} ({now.finished}); nothing is changed")
+            return last
+    prepared = prepare_run(run, task, fresh=checkpoint is None)
+    trainer = build(prepared.task, prepared.train, prepared.dev, fresh=checkpoint is None)
     if checkpoint is None:
         write_text(log, "")
     else:
-        trainer.restore(checkpoint.model, checkpoint.optimizer, checkpoint.extra, checkpoint.state)
-        now = trainer.position
-        for pointer, update in (("last", now.update), ("best", now.best_update)):
-            mend_link(run, pointer, checkpoint_name(update))
-        if now.finished and (last := end_of(log)):
-            say(f"{run} has ended already at update {now.update} ({now.finished}); nothing is changed")
-            return last
-        cut(log, checkpoint.state["log_bytes"])
-        say(f"continuing after update {now.update}")
+        _restore(trainer, checkpoint)
+        cut(log, log_size(checkpoint.state))
+        say(f"continuing after update {trainer.position.update}")
     announce(prepared, trainer)
     with Session(run, trainer, observers, checkpoint) as session, signals() as received:
         session.start()
@@ -270,21 +296,76 @@ def _train(
         return session.end()
 
 
-def load_weights(run: Path, task: Task[Any], which: str = "best") -> nn.Module:
-    """The model of a run with its best weights (its last ones where there are no best), on the CPU."""
-    link = run / which if (run / which).exists() else run / "last"
-    if not link.exists():
-        raise RunExistsError(f"{run} has no checkpoint yet; let elman train --out {run} --resume go on")
+def _restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
+    try:
+        trainer.restore(checkpoint.model, checkpoint.optimizer, checkpoint.extra, checkpoint.state)
+    except (RuntimeError, LookupError, TypeError, ValueError) as error:  # of an earlier version, and not tied
+        raise _misfit(checkpoint, error) from None
+
+
+def _misfit(checkpoint: Checkpoint, error: Exception) -> RunError:
+    return RunError(f"{checkpoint.folder} does not fit the settings of the run: {error}")
+
+
+def best_checkpoint(run: Path) -> Checkpoint:
+    """The checkpoint of the best validation, or the newest where there was none; verified.
+
+    Which one that is the newest knows. The link counts where the newest cannot tell, as in a copy that has
+    nothing else; and where it is a copy itself, it may be the only good one.
+    """
+    folders, link = list_checkpoints(run), run / "best"
+    name = _best_name(run, folders[0]) if folders else None
+    if name is None:
+        link = link if link.exists() else run / "last"
+        if not link.exists():
+            raise RunExistsError(f"{run} has no checkpoint yet; let elman train --out {run} --resume go on")
+        return _belonging(run, link, None)
+    if link.is_symlink() and update_of(link.readlink().name) > update_of(name):
+        raise RunError(
+            f"{link} points to {link.readlink()}, but the best validation was that of {name}; restore the "
+            f"checkpoint, or let elman train --out {run} --resume set the link"
+        )
+    try:
+        return _belonging(run, run / "checkpoints" / name, name)
+    except RunError:
+        if link.is_symlink() or not link.is_dir():
+            raise
+        return _belonging(run, link, name)
+
+
+def _best_name(run: Path, newest: Path) -> str | None:
+    """The name of the best checkpoint, as the newest one knows it; None where that is damaged."""
+    try:
+        state = load_state(newest)
+        check_ties(run, newest, state, PREDICTION)
+    except RunError:
+        return None
+    position = state["position"]
+    return checkpoint_name(position["best_update"] or position["update"])
+
+
+def _belonging(run: Path, folder: Path, name: str | None) -> Checkpoint:
+    """The checkpoint in a folder, which must be the best of this run, and have this name if it is known."""
+    checkpoint = load_checkpoint(folder)
+    check_ties(run, checkpoint.folder, checkpoint.state, PREDICTION)
+    position = checkpoint.state["position"]
+    own = checkpoint_name(position["update"])
+    if name not in (None, own) or position["best_update"] not in (0, position["update"]):
+        wanted = name or checkpoint_name(position["best_update"])
+        raise RunError(f"{folder} is the checkpoint {own}, not the best, {wanted}; restore that one")
+    return checkpoint
+
+
+def load_weights(checkpoint: Checkpoint, task: Task[Any]) -> nn.Module:
+    """The model of a run with the weights of a checkpoint, on the CPU."""
     model = task.build_model()
     for module in model.modules():
         if isinstance(module, RNN) and module.backend == "triton":  # asked for where it was trained
             module.backend = "auto"
     try:
-        model.load_state_dict(load_checkpoint(link).model)
+        model.load_state_dict(checkpoint.model)
     except RuntimeError as error:
-        if isinstance(error, RunError):
-            raise
-        raise RunError(f"{link} does not fit the settings of the run: {error}") from None
+        raise _misfit(checkpoint, error) from None
     return model.eval()
 
 

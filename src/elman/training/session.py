@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from elman.errors import RunError, RunExistsError
 from elman.text import files
+from elman.text.sealed import described, open_own, read_plain
 from elman.training.checkpoint import Checkpoint, checkpoint_name, point, prune, save_checkpoint
-from elman.training.loop import Trainer, Update, count_parameters
+from elman.training.loop import Position, Trainer, Update, count_parameters
+from elman.training.ties import ties
 
 Observer = Callable[[dict[str, Any]], None]
 
@@ -43,7 +47,11 @@ class Session:
         self.last = None if checkpoint is None else checkpoint_name(trainer.position.update)
         self.began = self.saved = self.marked = time.perf_counter()
         self.reading = self.working = 0.0
-        self.log = (run / "metrics.jsonl").open("ab", buffering=0)
+        log = run / "metrics.jsonl"
+        with explained(log):
+            self.logged = hashlib.sha256(read_plain(log))
+            self.log = open_own(log, "a")
+            self.ties = ties(run, trainer.task.config)
 
     def __enter__(self) -> Session:
         return self
@@ -108,21 +116,23 @@ class Session:
 
     def note(self, event: dict[str, Any]) -> None:
         """One line of the log; and every observer is told."""
-        line = (json.dumps(event, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        line = line_of(event)
         with explained(self.run / "metrics.jsonl"):
             if self.log.write(line) != len(line):  # the disk had room for a part of it
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.logged.update(line)
         for observer in self.observers:
             observer(event)
 
     def save(self, *, best: bool = False) -> None:
-        """A checkpoint that knows how long the log was; older ones go, but for best and the one before."""
+        """A checkpoint that knows run and log; older ones go, but for best and the one before."""
         with explained(self.run / "metrics.jsonl"):
             os.fsync(self.log.fileno())
         trainer = self.trainer
         name = checkpoint_name(trainer.position.update)
         snapshot = trainer.snapshot()
-        snapshot["state"] |= {"log_bytes": self.log.tell(), "time": {"seconds": self.seconds}}
+        log = {"size": self.log.tell(), "sha256": self.logged.hexdigest()}
+        snapshot["state"] |= {"log": log, "time": {"seconds": self.seconds}, **self.ties}
         save_checkpoint(self.run, name, **snapshot)
         point(self.run, "last", name)
         if best:
@@ -134,16 +144,8 @@ class Session:
 
     def end(self) -> dict[str, Any]:
         """The closing line."""
-        now = self.trainer.position
-        event = {
-            "event": "end",
-            "update": now.update,
-            "reason": now.finished,
-            "best_update": now.best_update,
-            "best": now.best,
-            "metric": self.trainer.task.chosen_metric(),
-            "time": {"seconds": self.seconds},
-        }
+        event = closing(self.trainer.position, self.trainer.task.chosen_metric())
+        event["time"] = {"seconds": self.seconds}
         self.note(event)
         return event
 
@@ -177,7 +179,7 @@ def alone(run: Path) -> Iterator[None]:
     """No second process trains in this folder; the lock goes with the process, however it ends."""
     path = run / LOCK
     with explained(path):
-        lock = path.open("w")
+        lock = open_own(path, "a")
     with lock:
         with explained(path):
             taken = _taken(lock)
@@ -186,7 +188,7 @@ def alone(run: Path) -> Iterator[None]:
         yield
 
 
-def _taken(lock: IO[str]) -> bool:
+def _taken(lock: FileIO) -> bool:
     """Is the lock ours now? Who only looks whether it may begin has it for a moment, and is waited for."""
     import fcntl  # Windows has none: there a trained run can be used
 
@@ -220,23 +222,54 @@ def signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def end_of(log: Path) -> dict[str, Any] | None:
-    """The closing line of the log, if it has one; a part of it, which a full disk leaves, is none."""
-    last = log.read_bytes().rstrip(b"\n").rsplit(b"\n", 1)[-1] if log.is_file() else b""
-    if not last.startswith(b'{"event": "end"'):
-        return None
+def closing(position: Position, metric: str) -> dict[str, Any]:
+    """The last event of a training, but for its time."""
+    return {
+        "event": "end",
+        "update": position.update,
+        "reason": position.finished,
+        "best_update": position.best_update,
+        "best": position.best,
+        "metric": metric,
+    }
+
+
+def log_size(state: Mapping[str, Any]) -> int:
+    """Bytes of the log at a checkpoint; an earlier version kept no more of it."""
+    return int(state["log"]["size"] if "log" in state else state["log_bytes"])
+
+
+def check_log(log: Path, state: Mapping[str, Any]) -> bytes:
+    """The log is, so far, what it was at the checkpoint; what came after it."""
     try:
-        event: dict[str, Any] = json.loads(last)
-    except ValueError:
+        data = read_plain(log)
+    except OSError as error:
+        raise RunError(f"{log} cannot be read: {error.strerror}; restore it") from None
+    size = log_size(state)
+    if len(data) < size:
+        raise RunError(f"{log} is shorter than at its checkpoint; restore it")
+    if "log" in state and described(data[:size]) != state["log"]:
+        raise RunError(f"{log} is not what it was at its checkpoint: a line was changed; restore it")
+    return data[size:]
+
+
+def end_of(rest: bytes, event: dict[str, Any]) -> dict[str, Any] | None:
+    """The closing line, if the rest of the log is this event, and not a part of it as a full disk leaves."""
+    try:
+        found = event | {"time": json.loads(rest)["time"]}
+        return found if rest == line_of(found) else None
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    return event
+
+
+def line_of(event: Mapping[str, Any]) -> bytes:
+    """An event as it stands in the log."""
+    return (json.dumps(event, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def cut(log: Path, size: int) -> None:
     """Drop what was logged after the checkpoint."""
-    with explained(log), log.open("r+b") as file:
-        if file.seek(0, os.SEEK_END) < size:
-            raise RunError(f"{log} is shorter than at its checkpoint; restore it")
+    with explained(log), open_own(log, "r+") as file:
         file.truncate(size)
         os.fsync(file.fileno())
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from elman.errors import RunError
+from elman.config import parse_toml
+from elman.errors import ConfigError, RunError
 from elman.tasks.base import read_json
 from elman.text.files import write_text
+from elman.text.sealed import read_plain
 from elman.training.progress import Event
 
 TASKS = {
@@ -52,9 +53,9 @@ class Summary:
         events = read_events(run / "metrics.jsonl")
         text = _read(run / "config.toml").decode("utf-8", errors="replace")
         try:
-            settings = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise RunError(f"{run / 'config.toml'}: {error}; restore the file or train again") from None
+            settings = parse_toml(text, run / "config.toml")
+        except ConfigError as error:
+            raise RunError(f"{error.args[0]}; restore the file or train again") from None
         data = read_json(run / "data.json") if (run / "data.json").exists() else {}
         kinds: dict[str, list[Event]] = {"start": [], "update": [], "validation": [], "end": []}
         for event in events:
@@ -117,7 +118,7 @@ def read_events(path: Path) -> list[Event]:
     for place, line in enumerate(lines, 1):
         try:
             event = json.loads(line, parse_constant=lambda name: None) if line.strip() else None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if place == len(lines):
                 break
             raise RunError(f"{path}:{place} is damaged: {error}; restore the file or train again") from None
@@ -163,7 +164,7 @@ def write_whole(path: Path, text: str) -> Path:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_plain(path)
     except FileNotFoundError:
         raise RunError(f"{path} is missing; name the folder of a run") from None
     except OSError as error:
