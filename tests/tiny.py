@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import random
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -16,6 +17,7 @@ from elman.training.checkpoint import load_checkpoint
 from elman.training.loop import Update
 from elman.training.run import build, make_task, prepare, settings_class
 
+LONG = bool(os.environ.get("ELMAN_LONG"))  # thousands of damages and hundreds of kills instead of a few
 COMMAND = [sys.executable, "-c", "from elman.cli.main import run; run()"]
 NOUNS = {"dog": "Rex", "cat": "Tom", "horse": "Star", "bird": "Kiki"}
 VERBS = ("sees", "likes", "finds", "feeds")

@@ -1,7 +1,6 @@
 """``elman train``: settings from everywhere, dry runs, comparators, and what it refuses."""
 
 import json
-import shutil
 import sys
 from pathlib import Path
 

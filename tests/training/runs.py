@@ -22,9 +22,9 @@ def checkpoints(run):
     return sorted(path.name for path in (run / "checkpoints").iterdir())
 
 
-def set_back(run):
-    """As if a kill had come after update 40."""
-    shutil.rmtree(run / "checkpoints" / "update-00000060")
+def set_back(run, last=60):
+    """As if a kill had come after the checkpoint before the last."""
+    shutil.rmtree(run / "checkpoints" / f"update-{last:08d}")
 
 
 def change_settings(run, before, after):
