@@ -17,7 +17,7 @@ from elman.training.checkpoint import load_checkpoint
 from elman.training.loop import Update
 from elman.training.run import build, make_task, prepare, settings_class
 
-LONG = bool(os.environ.get("ELMAN_LONG"))  # thousands of damages and hundreds of kills instead of a few
+LONG = int(os.environ.get("ELMAN_LONG", "0"))  # each is 1,000 flipped bits and a chain of kills of every run
 COMMAND = [sys.executable, "-c", "from elman.cli.main import run; run()"]
 NOUNS = {"dog": "Rex", "cat": "Tom", "horse": "Star", "bird": "Kiki"}
 VERBS = ("sees", "likes", "finds", "feeds")

@@ -1,8 +1,8 @@
 """What is written is what is read, in little memory; what is not whole is not read."""
 
-import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tracemalloc
@@ -14,6 +14,7 @@ import pytest
 
 from elman.errors import ArgumentError
 from elman.text import store as module
+from elman.text.sealed import sealed, unsealed
 from elman.text.store import Ragged, Store
 
 
@@ -121,9 +122,63 @@ def test_damaged_files_are_noticed(tmp_path, name, damage):
 )
 def test_a_description_that_does_not_fit_is_refused(tmp_path, change):
     Store.write(tmp_path, [{"ids": [1, 2, 3]}, {"ids": [4]}], "k")
-    meta = json.loads((tmp_path / "meta.json").read_text())
-    (tmp_path / "meta.json").write_text(json.dumps({**meta, **change}))
+    meta = unsealed((tmp_path / "meta.json").read_bytes())
+    (tmp_path / "meta.json").write_bytes(sealed(meta))
+    assert contents(Store.open(tmp_path, "k")) == [{"ids": [1, 2, 3]}, {"ids": [4]}]
+    (tmp_path / "meta.json").write_bytes(sealed({**meta, **change}))
     assert Store.open(tmp_path, "k") is None
+
+
+def test_every_bit_of_a_store_counts(tmp_path):
+    Store.write(tmp_path, [{"ids": [1, 2, 3]}, {"ids": [4]}], "k")
+    for name in ("ids.values", "ids.offsets", "meta.json"):
+        whole = (tmp_path / name).read_bytes()
+        for bit in range(8 * len(whole)):
+            flipped = bytearray(whole)
+            flipped[bit // 8] ^= 1 << bit % 8
+            (tmp_path / name).write_bytes(flipped)
+            assert Store.open(tmp_path, "k") is None, f"bit {bit} of {name}"
+        (tmp_path / name).write_bytes(whole)
+    assert contents(Store.open(tmp_path, "k")) == [{"ids": [1, 2, 3]}, {"ids": [4]}]
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+@pytest.mark.parametrize("name", ["", "ids.values", "ids.values.part", "meta.json", "meta.json.part"])
+def test_what_is_no_file_is_not_read_and_gives_way(tmp_path, name, kind):
+    folder, target = tmp_path / "store", tmp_path / "precious"
+    Store.write(folder, [{"ids": [1, 2, 3]}], "k")
+    target.write_text("precious")
+    path = folder / name
+    if path.exists():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "link":
+            path.symlink_to(target)
+    assert name.endswith(".part") or Store.open(folder, "k") is None
+    assert contents(Store.write(folder, [{"ids": [5]}], "k")) == [{"ids": [5]}]
+    assert target.read_text() == "precious"
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+def test_a_lock_that_is_none_is_an_error(tmp_path, kind):
+    target = tmp_path / "precious"
+    target.write_text("precious")
+    folder = tmp_path / "store"
+    folder.mkdir()
+    match kind:
+        case "folder":
+            (folder / "lock").mkdir()
+        case "pipe":
+            os.mkfifo(folder / "lock")
+        case "link":
+            (folder / "lock").symlink_to(target)
+    with pytest.raises(OSError):  # noqa: PT011
+        Store.write(folder, [{"ids": [5]}], "k")
+    assert target.read_text() == "precious"
 
 
 def test_offsets_of_another_file_are_refused(tmp_path):

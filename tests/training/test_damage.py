@@ -111,7 +111,7 @@ def test_single_flipped_bits(name, subjects):
     subject, draw = subjects[name], random.Random(f"flip {name}")
     names = subject.files()
     outcomes = []
-    for number in range(5000 if LONG else 100):
+    for number in range(500 * LONG or 100):
         run = subject.copy()
         path = run / (names[number] if number < len(names) else draw.choice(names))
         content = bytearray(path.read_bytes())

@@ -7,6 +7,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import islice
+from pathlib import Path
 
 import pytest
 from runs import SHORT, checkpoints, damage, resume, set_back
@@ -336,3 +337,53 @@ def test_a_damaged_file_of_a_run_is_named(run, file, content):
     answer = resume(run)
     assert answer.code == 5, answer.err
     assert file in answer.err.splitlines()[-1]
+
+
+# Runs of earlier versions.
+
+EARLIER = Path(__file__).parent / "earlier"  # made by 0.1.0 before checkpoints knew their run: 12 updates
+SENTENCES = b"the dog likes Rex often\nRex Smith sees the cat\n"
+TAGGED = "O B-NAME B-NAME O O\nO O O O O\n"
+
+
+@pytest.fixture
+def earlier(tmp_path, monkeypatch):
+    """Its paths are relative: training began in the folder above it."""
+    folder = shutil.copytree(EARLIER, tmp_path / "earlier", symlinks=True)
+    monkeypatch.chdir(folder)
+    return folder / "run"
+
+
+def test_a_run_of_an_earlier_version_is_used_and_left_as_it_is(earlier):
+    before = timeless(earlier)
+    assert elman("predict", earlier, stdin=SENTENCES) == (0, TAGGED, "")
+    answer = resume(earlier)
+    assert answer.code == 0, answer.err
+    assert "has ended already at update 12" in answer.err
+    assert timeless(earlier) == before
+
+
+def test_a_run_of_an_earlier_version_goes_on(earlier):
+    expected = events(earlier)
+    set_back(earlier, 12)
+    answer = resume(earlier)
+    assert answer.code == 0, answer.err
+    assert "continuing after update 8" in answer.err
+    assert f"{earlier / 'cache' / 'train'} is missing, damaged or not of this run" in answer.err
+    found = events(earlier)
+    assert [event["update"] for event in found] == [event["update"] for event in expected]
+    for one, other in zip(found, expected, strict=True):  # of another machine
+        assert one.get("loss", 0.0) == pytest.approx(other.get("loss", 0.0), rel=1e-3)
+    assert elman("predict", earlier, stdin=SENTENCES).code == 0
+    shutil.rmtree(earlier / "checkpoints" / "update-00000008")
+    assert "has ended already at update 12" in resume(earlier).err
+    assert elman("predict", earlier, stdin=SENTENCES).code == 0
+
+
+def test_a_checkpoint_of_an_earlier_version_does_not_pass_in_a_newer_run(earlier, run):
+    """The SHA-256 in config.toml tells that every checkpoint of the run knows it."""
+    shutil.rmtree(run / "checkpoints")
+    shutil.copytree(earlier / "checkpoints", run / "checkpoints")
+    for answer in (elman("predict", run, stdin=SENTENCES), resume(run)):
+        assert answer.code == 5
+        assert "update-00000012 is damaged: it is of another run" in answer.err

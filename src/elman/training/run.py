@@ -314,7 +314,12 @@ def best_checkpoint(run: Path) -> Checkpoint:
     nothing else; and where it is a copy itself, it may be the only good one.
     """
     folders, link = list_checkpoints(run), run / "best"
-    name = _best_name(run, folders[0]) if folders else None
+    try:
+        name = _best_name(run, folders[0]) if folders else None
+    except RunError:
+        name = None
+        if not link.exists():
+            raise
     if name is None:
         link = link if link.exists() else run / "last"
         if not link.exists():
@@ -333,13 +338,10 @@ def best_checkpoint(run: Path) -> Checkpoint:
         return _belonging(run, link, name)
 
 
-def _best_name(run: Path, newest: Path) -> str | None:
-    """The name of the best checkpoint, as the newest one knows it; None where that is damaged."""
-    try:
-        state = load_state(newest)
-        check_ties(run, newest, state, PREDICTION)
-    except RunError:
-        return None
+def _best_name(run: Path, newest: Path) -> str:
+    """The name of the best checkpoint, as the newest one knows it."""
+    state = load_state(newest)
+    check_ties(run, newest, state, PREDICTION)
     position = state["position"]
     return checkpoint_name(position["best_update"] or position["update"])
 
