@@ -13,8 +13,9 @@ import pytest
 from runs import SHORT, checkpoints, damage, resume, set_back
 
 from elman.cli import train as train_module
-from elman.config import validate
+from elman.config import TrainingSettings, validate
 from elman.errors import RunExistsError
+from elman.registry import TASKS
 from elman.training import checkpoint as checkpoint_module
 from elman.training import run as run_module
 from elman.training import session as session_module
@@ -128,7 +129,8 @@ def test_a_kill_before_a_link_was_set_is_made_good(run, finished, pointer, monke
 
 def test_a_second_save_at_one_update_keeps_the_checkpoint_before(data, tmp_path):
     trainer = trainer_of("lm-sentence", data, SHORT)
-    (tmp_path / "metrics.jsonl").touch()
+    for name in ("config.toml", "metrics.jsonl"):
+        (tmp_path / name).touch()
     with session_module.Session(tmp_path, trainer, [], None) as session:
         for event in islice(trainer.run(), 3):
             assert isinstance(event, Update)
@@ -387,3 +389,32 @@ def test_a_checkpoint_of_an_earlier_version_does_not_pass_in_a_newer_run(earlier
     for answer in (elman("predict", run, stdin=SENTENCES), resume(run)):
         assert answer.code == 5
         assert "update-00000012 is damaged: it is of another run" in answer.err
+
+
+@pytest.mark.parametrize("file", ["config.toml", "vocabulary.json", "data.json"])
+def test_a_file_that_is_nested_without_end_is_a_damaged_run(file, earlier):
+    set_back(earlier, 12)
+    place = earlier / file
+    write(place, "[" * 100_000 if file != "config.toml" else "a = " + "[" * 100_000)
+    answer = resume(earlier)
+    assert answer.code == 5
+    assert answer.err.splitlines()[-1].startswith("elman: E701: ")
+    assert file in answer.err.splitlines()[-1]
+
+
+def test_a_later_version_with_more_settings_goes_on_and_is_used(run, finished, monkeypatch):
+    """It completes the settings that it works with, not config.toml or what checkpoints know of it."""
+
+    class Later(TrainingSettings):
+        more: int = 1
+
+    class Settings(settings_class("lm")):
+        training: Later = Later()
+
+    set_back(run)
+    monkeypatch.setattr(TASKS.find("lm"), "Settings", Settings)
+    assert run_module.read_config(run).training.more == 1
+    for _ in range(2):
+        assert resume(run).code == 0
+    assert timeless(run) == timeless(finished)
+    assert elman("predict", run, stdin=SENTENCES).code == 0

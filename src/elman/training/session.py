@@ -51,7 +51,7 @@ class Session:
         with explained(log):
             self.logged = hashlib.sha256(read_plain(log))
             self.log = open_own(log, "a")
-            self.ties = ties(run, trainer.task.config)
+            self.ties = ties(run)
 
     def __enter__(self) -> Session:
         return self

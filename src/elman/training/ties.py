@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elman.config import Config, parse_toml, to_toml
+from elman.config import parse_toml
 from elman.errors import ConfigError, RunError
 from elman.text.sealed import described, fits, read_plain
 from elman.training.checkpoint import POINTERS, checkpoint_name, update_of
@@ -34,8 +34,9 @@ MEANT = re.compile(
 
 @dataclass(frozen=True)
 class RunSettings:
-    """The tables of a ``config.toml``, and whether it is as Elman wrote it."""
+    """A ``config.toml``: its text and tables, and whether it is as Elman wrote it."""
 
+    text: str  # without the seal
     tables: dict[str, Any]
     sealed: bool
 
@@ -57,15 +58,15 @@ def read_settings(run: Path) -> RunSettings:
                 f"{path} was changed after Elman wrote it; restore it, or, if the change is meant, delete "
                 "its first line"
             )
-        return RunSettings(parse_toml(text, path), sealed)
+        return RunSettings(rest if sealed else text, parse_toml(text, path), sealed)
     except (OSError, UnicodeDecodeError, ConfigError) as error:
         raise RunError(f"{path} is damaged: {error}; restore the file") from None
 
 
-def ties(run: Path, config: Config) -> dict[str, Any]:
-    """What a checkpoint of this run knows of it."""
+def ties(run: Path) -> dict[str, Any]:
+    """What a checkpoint of this run knows of it; settings as they stand, which no later version completes."""
     files = {name: described(read_plain(run / name)) for name in TRAINING if (run / name).exists()}
-    return {"settings": to_toml(config), "files": files}
+    return {"settings": read_settings(run).text, "files": files}
 
 
 def check_ties(run: Path, folder: Path, state: Mapping[str, Any], names: Collection[str]) -> None:
