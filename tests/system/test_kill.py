@@ -17,7 +17,7 @@ from elman.cli.main import app
 from elman.training.checkpoint import newest_checkpoint
 from tiny import COMMAND, LONG, RUNS, events, timeless, train_command, write_data
 
-LIMIT = 60  # seconds after which a process that waits for its moment has gone wrong
+LIMIT = 600  # seconds after which a process that waits for its moment has gone wrong
 
 
 # Moments: each is a function of (run, seconds since the start) that says whether it has come.
