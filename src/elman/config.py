@@ -26,9 +26,8 @@ from pydantic import (
     model_validator,
 )
 
-from elman.errors import ConfigError, nearest, shortened
+from elman.errors import ConfigError, is_text, nearest, shortened
 from elman.registry import PartName
-from elman.text.files import is_text
 from elman.trust import Trust
 
 DATA_VARIABLE = "ELMAN_DATA"

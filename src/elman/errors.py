@@ -186,6 +186,19 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"{hint}Known: {', '.join(listed) or 'none'}"
 
 
+def is_text(text: str) -> bool:
+    """Whether it can be written as UTF-8; half of a surrogate pair cannot.
+
+    >>> is_text("é"), is_text("\\ud800")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def shortened(text: str, limit: int = 60) -> str:
     """The text, or the beginning of a long one."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

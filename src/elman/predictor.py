@@ -10,10 +10,9 @@ import numpy as np
 import torch
 
 from elman.config import changed
-from elman.errors import ArgumentError, EmptyError, shortened
+from elman.errors import ArgumentError, EmptyError, is_text, shortened
 from elman.inspection.alignment import Alignment
 from elman.tasks.base import Task
-from elman.text.files import is_text
 from elman.text.readers import Repairs
 from elman.text.units import Unit
 from elman.training.run import best_checkpoint, check_code, load_weights, make_task, read_config

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import json
 import py_compile
 import shutil
 import sys
@@ -13,7 +14,7 @@ from elman import load
 from elman.config import _toml, describe, put, read_toml
 from elman.errors import ElmanError, UntrustedCodeError
 from elman.registry import TASKS
-from elman.training.run import check_code, prepare_run, settings_class
+from elman.training.run import check_code, settings_class, train_run
 from elman.trust import RECORD
 from marked import marked, ran
 from tiny import elman
@@ -81,6 +82,9 @@ def named(run, out, **settings):
     for key, value in settings.items():
         put(tables, key.replace("__", "."), value)
     (out / "config.toml").write_text("\n".join(flat(tables)), encoding="utf-8")
+    if "task" in settings:
+        vocabulary = json.loads((out / "vocabulary.json").read_text()) | {"task": settings["task"]}
+        (out / "vocabulary.json").write_text(json.dumps(vocabulary))
     return out
 
 
@@ -153,6 +157,14 @@ def test_a_module_of_the_library_is_none_of_ours(kind, plain, tmp_path, capsys):
     assert "this" not in sys.modules
 
 
+class Prepared(Exception):
+    """Training is about to begin."""
+
+
+def prepared(*about):
+    raise Prepared
+
+
 @pytest.mark.parametrize("task", TASKS.names())
 def test_no_setting_of_a_run_imports_anything(task, plain, tmp_path, monkeypatch):
     """Each that can hold a word, one after the other: also those that are not meant to name code."""
@@ -170,8 +182,8 @@ def test_no_setting_of_a_run_imports_anything(task, plain, tmp_path, monkeypatch
             with suppress(ElmanError, KeyError):
                 load(run, settings={"decoding.max_length": 2}).predict(TEXTS[task][:1])
             shutil.rmtree(run / "checkpoints")  # now its data is read, too
-            with suppress(ElmanError):
-                prepare_run(run)
+            with suppress(ElmanError, Prepared):
+                train_run(run, [], print, prepared)
             assert ran(tmp_path) == [], f"{key} = {name}"
             shutil.rmtree(run)
 
@@ -247,7 +259,7 @@ def test_what_a_user_trains_with_is_known_from_any_folder(tmp_path, monkeypatch,
     assert elman(*resume, "--trust-code").code == 0
     assert elman(*resume).code == 0
     marked(tmp_path / "mine.py", OWN + "# changed")
-    (tmp_path / "mine.ran").unlink()
+    (tmp_path / "mine.ran").unlink(missing_ok=True)  # a run that has ended needs none of it
     answer = elman(*resume)
     assert (answer.code, ran(tmp_path)) == (2, [])
     assert "which is not the file that you trained with or trusted" in answer.err

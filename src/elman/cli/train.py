@@ -26,7 +26,7 @@ from elman.config import (
 )
 from elman.errors import ConfigError, ElmanError, FileError, RunError, RunExistsError
 from elman.registry import named_code
-from elman.tasks.base import Task, lookup
+from elman.tasks.base import Task
 from elman.text.readers import parse_columns
 from elman.training.card import write_card
 from elman.training.loop import Trainer, count_parameters

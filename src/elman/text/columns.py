@@ -8,8 +8,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from elman.errors import ColumnError, ConfigError, DataError, NulError, SyntaxProblem, nearest, shortened
-from elman.text.files import Line, Repairs, is_text
+from elman.errors import (
+    ColumnError,
+    ConfigError,
+    DataError,
+    NulError,
+    SyntaxProblem,
+    is_text,
+    nearest,
+    shortened,
+)
+from elman.text.files import Line, Repairs
 
 WHITE = " \t"  # what separates words and surrounds fields; every other white space is a character
 DELIMITERS = {"tab": "\t", "comma": ",", "space": " "}

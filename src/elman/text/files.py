@@ -129,19 +129,6 @@ def inner_ending(path: str) -> str:
     return (inner.with_suffix("") if inner.suffix.lower() in (".gz", ".xz") else inner).suffix.lower()
 
 
-def is_text(text: str) -> bool:
-    """Whether it can be written as UTF-8; half of a surrogate pair cannot.
-
-    >>> is_text("é"), is_text("\\ud800")
-    (True, False)
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _opened(path: str) -> AbstractContextManager[BinaryIO]:
     if path == "-":
         if sys.stdin is None:
