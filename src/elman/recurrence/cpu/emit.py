@@ -8,16 +8,25 @@ Loops, loads, products and threads are in ``kernel.c``; what is generated here i
 and the two products, unrolled here because compilers differ in what they unroll and keep in registers:
 
     forward_product, backward_product(rows, a, row_stride, groups, group_stride, count, w, out)
+
+A small step is copied into every loop that takes it. A large one is a function, made of functions of
+some statements each: what a compiler does to one function takes more than twice as long for twice the
+statements.
 """
 
+import re
 from collections.abc import Sequence
 
+from elman.recurrence.operations import OPERATIONS
 from elman.recurrence.statements import statements
 from elman.recurrence.symbols import Node
 from elman.recurrence.trace import Equations, Gradients
 
 BACKWARD_BLOCKS = 4  # vectors of units in a backward panel
 MOST_ROWS = 10  # rows of a tile, at most; few columns leave registers for that many
+SMALL_STEPS = 128  # statements of both steps up to which they are copied into the loops
+PART = 128  # statements of a function that is part of a large step
+FUNCTION = "static __attribute__((noinline))"
 
 
 def emit(equations: Equations, gradients: Gradients, kept: Gradients) -> str:
@@ -70,16 +79,14 @@ def emit(equations: Equations, gradients: Gradients, kept: Gradients) -> str:
         {**saved, **new},
         [(f"{name}[{i}]", node) for name, group in groups.items() for i, node in enumerate(group)],
     )
+    small = len(forward) + len(backward) <= SMALL_STEPS
+    step = _inlined if small else _in_parts
     return "\n".join(
         [
             *(f"#define {name} {count}" for name, count in counts.items()),
-            f"INLINE void forward_step({_vectors('x h s v n')}, V *y, V *saved) {{",
-            *forward,
-            "}",
-            f"INLINE void backward_step({_vectors('x s v n y saved g')}, long after,",
-            "    V *dx, V *dh, V *ds, V *dv) {",
-            *backward,
-            "}",
+            *(() if small else _called_functions()),
+            *step("forward_step", "x h s v n", "y saved", forward),
+            *step("backward_step", "x s v n y saved g after", "dx dh ds dv", backward),
             *(_product("forward_product", blocks * products) if products else ()),
             *(_product("backward_product", BACKWARD_BLOCKS) if products else ()),
         ]
@@ -145,8 +152,59 @@ def _body(
     return lines + [f"  {target} = {value};" for (target, _), value in zip(targets, values, strict=True)]
 
 
-def _vectors(names: str) -> str:
-    return ", ".join(f"const V *{name}" for name in names.split())
+def _inlined(name: str, given: str, found: str, lines: list[str]) -> list[str]:
+    """A step that is copied to where it is called."""
+    return [f"INLINE void {name}({_parameters(given, found)}) {{", *lines, "}"]
+
+
+def _in_parts(name: str, given: str, found: str, lines: list[str]) -> list[str]:
+    """A step as functions one after the other, which leave each other values in ``kept``."""
+    parts = [lines[i : i + PART] for i in range(0, len(lines), PART)]
+    names = [dict.fromkeys(re.findall(r"\bt\d+\b", "\n".join(part))) for part in parts]
+    kinds = {value: kind for kind, value in re.findall(r"^  ([VM]) (t\d+) =", "\n".join(lines), re.MULTILINE)}
+    last = {value: number for number, used in enumerate(names) for value in used}
+    place: dict[str, int] = {}
+    text, calls = [], []
+    for number, (part, used) in enumerate(zip(parts, names, strict=True)):
+        old = [
+            f"  {kinds[value]} {value} = ({kinds[value]})kept[{place[value]}];"
+            for value in used
+            if value in place
+        ]
+        new = [value for value in used if value not in place and last[value] > number]
+        place |= {value: i for i, value in enumerate(new, len(place))}
+        text += [
+            f"{FUNCTION} void {name}_{number}({_parameters(given, found)}, V *kept) {{",
+            *old,
+            *part,
+            *(f"  kept[{place[value]}] = (V){value};" for value in new),
+            "}",
+        ]
+        calls.append(f"  {name}_{number}({', '.join(f'{given} {found}'.split())}, kept);")
+    return [
+        *text,
+        f"{FUNCTION} void {name}({_parameters(given, found)}) {{",
+        f"  V kept[{len(place) + 1}];",
+        *calls,
+        "}",
+    ]
+
+
+def _called_functions() -> list[str]:
+    """From here on the dear functions are called; in a small step they are copied to where they are used."""
+    found = re.findall(
+        r"^(\w+)\(\{0\}\)$", "\n".join(r.text for r in OPERATIONS.values() if r.dear), re.MULTILINE
+    )
+    return [
+        *(f"{FUNCTION} V called_{name}(V a) {{ return {name}(a); }}" for name in found),
+        *(f"#define {name} called_{name}" for name in found),
+    ]
+
+
+def _parameters(given: str, found: str) -> str:
+    own = {"after": "long after"}
+    taken = [own.get(name, f"const V *{name}") for name in given.split()]
+    return ", ".join([*taken, *(f"V *{name}" for name in found.split())])
 
 
 def _number(value: float) -> str:
