@@ -1,13 +1,21 @@
 """The cache of kernels can be damaged, shared, forbidden or full: results are right all the same."""
 
+import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
+import tempfile
 
 import pytest
+import torch
 
-from comparison import python
+from comparison import assert_close, on, python
+from elman import RNN, Cell
+from elman.errors import BackendError, BackendNotice
+from elman.recurrence import notices, trace
+from elman.recurrence.cpu import compile as compiling
 
 RUN = """
 import torch, warnings
@@ -88,7 +96,7 @@ def test_an_unusable_folder_does_not_matter(tmp_path, place):
                 place, tmp_path / "closed"
             )
         )
-    python(FORCED, ELMAN_CACHE=folder)
+    assert python(FORCED, ELMAN_CACHE=folder).split() == ["BackendNotice"]
 
 
 @needs_compiler
@@ -96,10 +104,10 @@ def test_a_folder_that_fills_up_while_compiling_does_not_matter(tmp_path, cache)
     """The compiler itself runs out of space there; elsewhere it works."""
     script = tmp_path / "compiler"
     script.write_text(
-        f'#!/bin/sh\ncase "$*" in *{cache}*) echo "No space left" >&2; exit 1;; esac\nexec {CC} "$@"\n'
+        f'#!/bin/sh\ncase "$(pwd -P)" in {cache}*) echo "No space left" >&2; exit 1;; esac\nexec {CC} "$@"\n'
     )
     script.chmod(0o755)
-    python(FORCED, ELMAN_CACHE=str(cache), CC=str(script))
+    assert python(FORCED, ELMAN_CACHE=str(cache), CC=str(script)).split() == ["BackendNotice"]
 
 
 @needs_compiler
@@ -168,8 +176,8 @@ except BackendError as error:
     print(error)
 """
     message = python(code, ELMAN_CACHE=str(cache), CC="false")
-    assert "E301: backend 'cpu' cannot serve: the C compiler failed on " in message
-    assert ": false -O3" in message
+    assert "E301: backend 'cpu' cannot serve: the C compiler 'false' failed with status 1; use" in message
+    assert "\nfalse -O3" in message
 
 
 @needs_compiler
@@ -182,6 +190,222 @@ def test_another_processor_has_its_own_library(library):
 @pytest.mark.skipif(shutil.which("false") is None, reason="no program that always fails")
 def test_a_compiler_that_fails_leaves_the_loop_and_one_notice(cache):
     assert python(RUN, ELMAN_CACHE=str(cache), CC="false").split() == ["BackendNotice"]
+
+
+@pytest.fixture
+def first_use(cache, monkeypatch):
+    """This process has compiled nothing and said nothing so far."""
+    monkeypatch.setenv("ELMAN_CACHE", str(cache))
+    monkeypatch.setattr(notices, "_noticed", set())
+    for remembered in (compiling.compiler, compiling.library):
+        remembered.cache_clear()
+    yield
+    for remembered in (compiling.compiler, compiling.library):
+        remembered.cache_clear()
+
+
+def assert_the_loop_serves(reason):
+    """One notice tells the reason, whatever is done; and a numbered error to who insists."""
+    rnn, x = RNN("mgu", 3, 5), torch.randn(2, 4, 3)
+    with pytest.warns(BackendNotice, match=reason) as caught:
+        found = rnn(x).outputs, rnn(x).outputs, RNN("mgu", 3, 5)(x).outputs
+    assert len(caught) == 1
+    rnn.backend = "loop"
+    assert torch.equal(found[0], rnn(x).outputs)
+    rnn.backend = "cpu"
+    with pytest.raises(BackendError, match=f"E301: backend 'cpu' cannot serve: .*{reason}.*; use backend="):
+        rnn(x)
+
+
+COMPILERS = {
+    "prints bytes": ("printf '\\377\\376' >&2; exit 3", "failed with status 3"),
+    "dies": ("kill -9 $$", "failed with status -9"),
+    "writes nothing": ("exit 0", "wrote no library"),
+    "writes garbage": ('while [ "$1" != -o ]; do shift; done; echo no library > "$2"', "cannot be loaded"),
+    "writes another library": (
+        f'while [ "$1" != -o ]; do shift; done; exec {CC} -shared -x c /dev/null -o "$2"',
+        "cannot be loaded",
+    ),
+    "hangs": ("sleep 60 | cat", "was stopped after 1 seconds"),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("what", COMPILERS)
+def test_a_compiler_that_misbehaves(first_use, cache, tmp_path, monkeypatch, what):
+    body, reason = COMPILERS[what]
+    script = tmp_path / "compiler"
+    script.write_text(f"#!/bin/sh\n{body}\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("CC", str(script))
+    monkeypatch.setattr(compiling, "PATIENCE", 1.0)
+    assert_the_loop_serves(reason)
+    assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["folder", "not executable", "no program", "open quotation"])
+def test_what_is_no_compiler(first_use, tmp_path, monkeypatch, what):
+    file = tmp_path / "compiler"
+    file.write_bytes(b"\x7fno program")
+    file.chmod(0o600 if what == "not executable" else 0o700)
+    monkeypatch.setenv("CC", {"folder": str(tmp_path), "open quotation": "'gcc"}.get(what, str(file)))
+    assert_the_loop_serves("Exec format error" if what == "no program" else "no C compiler found")
+
+
+def test_flags_that_cannot_be_read(first_use, monkeypatch):
+    monkeypatch.setenv("ELMAN_CFLAGS", "'-O1")
+    assert_the_loop_serves(r"\$ELMAN_CFLAGS cannot be read")
+
+
+def test_no_room_anywhere(first_use, tmp_path, monkeypatch):
+    monkeypatch.setenv("ELMAN_CACHE", "/dev/null")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert_the_loop_serves("a kernel cannot be compiled .No such file or directory")
+
+
+def test_files_that_must_stay_short(cache):
+    """As ``ulimit -f`` has it: neither the source nor a library can be written."""
+    code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))\n{RUN}"
+    assert python(code, ELMAN_CACHE=str(cache)).split() == ["BackendNotice"]
+
+
+@needs_compiler
+@pytest.mark.parametrize("what", ["pipe", "odd bytes", "a command of two words"])
+def test_odd_surroundings_work(first_use, tmp_path, monkeypatch, what):
+    rnn, x = RNN("mgu", 3, 5, backend="cpu"), torch.randn(2, 4, 3)
+    if what == "pipe":
+        os.mkfifo(tmp_path / "pipe")
+        monkeypatch.setenv("ELMAN_CACHE", str(tmp_path / "pipe"))
+        with pytest.warns(BackendNotice, match="cache of kernels cannot be used .Not a directory"):
+            rnn(x)
+    elif what == "odd bytes":
+        folder = tmp_path / os.fsdecode(b"a \xff\n")
+        monkeypatch.setenv("ELMAN_CACHE", str(folder))
+        rnn(x)
+        assert len(list(folder.iterdir())) == 1
+    else:
+        monkeypatch.setenv("CC", f"env {CC}")
+    found = rnn(x).outputs
+    rnn.backend = "loop"
+    assert_close({"y": found}, {"y": rnn(x).outputs}, 1e-6)
+
+
+# ---- whose files are they? -------------------------------------------------------------------------
+
+
+@needs_compiler
+def test_folders_and_files_are_for_the_user_alone(first_use, tmp_path, monkeypatch):
+    folder = tmp_path / "some" / "more" / "kernels"
+    monkeypatch.setenv("ELMAN_CACHE", str(folder))
+    before = os.umask(0)
+    try:
+        RNN("mgu", 3, 5, backend="cpu")(torch.randn(2, 4, 3))
+    finally:
+        os.umask(before)
+    (file,) = folder.iterdir()
+    modes = [
+        stat.S_IMODE(path.stat().st_mode) for path in (folder.parent.parent, folder.parent, folder, file)
+    ]
+    assert modes == [0o700, 0o700, 0o700, 0o600]
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "whose", ["folder", "folder behind a link", "file", "link", "another's", "another's file"]
+)
+def test_a_library_that_others_could_have_put_there_is_never_loaded(
+    first_use, library, tmp_path, monkeypatch, whose
+):
+    if whose.startswith("another's") and os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    folder, ran = library.parent, tmp_path / "ran"
+    harm = f'__attribute__((constructor)) void run(void) {{ fclose(fopen("{ran}", "w")); }}'
+    names = "".join(f"void {name}(void) {{}}\n" for name in compiling.ENTRIES)
+    (tmp_path / "harm.c").write_text(f"#include <stdio.h>\n{harm}\n{names}")
+    subprocess.run([CC, "-shared", "-fPIC", tmp_path / "harm.c", "-o", tmp_path / "harm.so"], check=True)
+    data = (tmp_path / "harm.so").read_bytes()
+    library.write_bytes(data + hashlib.sha256(data).digest())
+    if whose.startswith("folder"):
+        folder.chmod(0o777)
+    elif whose == "file":
+        library.chmod(0o666)
+    elif whose == "link":
+        library.rename(tmp_path / "elsewhere.so")
+        library.symlink_to(tmp_path / "elsewhere.so")
+    else:
+        os.chown(folder if whose == "another's" else library, 12345, 12345)
+    if whose == "folder behind a link":
+        (tmp_path / "link").symlink_to(folder)
+        monkeypatch.setenv("ELMAN_CACHE", str(tmp_path / "link"))
+    rnn, x = RNN("mgu", 3, 5), torch.randn(2, 4, 3)
+    if whose == "link":  # none of ours is one, so it goes the way of damaged ones
+        found = rnn(x).outputs
+    else:
+        with pytest.warns(BackendNotice, match="others can write|not yours alone") as caught:
+            found = rnn(x).outputs
+        assert len(caught) == 1
+    rnn.backend = "loop"
+    assert_close({"y": found}, {"y": rnn(x).outputs}, 1e-6)
+    assert not ran.exists()
+    if whose in ("file", "link", "another's file"):  # it was built again in its place
+        assert stat.S_IMODE(library.lstat().st_mode) == 0o600
+        assert library.lstat().st_uid == os.geteuid()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="folders are known by their path here")
+def test_a_folder_that_is_held_cannot_be_exchanged(tmp_path):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        folder.mkdir(mode=0o700)
+        (folder / folder.name).touch()
+    with compiling._held(ours) as held:
+        ours.rename(tmp_path / "away")
+        theirs.rename(ours)
+        assert os.listdir(held) == ["ours"]
+
+
+# ---- large equations -------------------------------------------------------------------------------
+
+
+class Chain(Cell):
+    """h' = tanh(tanh(… x W + h W^h + b …)), a choice now and then: so many times."""
+
+    state, gates = ("h",), ("a",)
+    length = 100
+
+    def R(self, x, h, s):
+        y = x.a + h.a
+        for i in range(self.length):
+            y = torch.where(y > s.h, torch.tanh(y), y * s.h) if i % 10 == 0 else torch.tanh(y + s.h)
+        return self.State(h=y)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_large_step_is_made_of_parts(dtype):
+    rnn = RNN(Chain, 3, 21).to(dtype)
+    x = torch.randn(3, 5, 3, dtype=dtype)
+    lengths = torch.tensor([5, 2, 4])
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-10
+    assert_close(on("cpu", rnn, x, lengths), on("loop", rnn, x, lengths), tolerance)
+    assert "forward_step_0(" in rnn.cells[0][0].equations.compiled[dtype].source
+
+
+@pytest.mark.parametrize("operations", [400, 1400])
+def test_the_functions_of_a_step_do_not_grow_with_it(operations):
+    """What a compiler does to one function takes more than twice as long for twice the statements."""
+    from elman.recurrence.cpu.emit import PART, emit
+
+    equations = type("Long", (Chain,), {"length": operations})(3, 5).equations
+    functions = emit(equations, trace.derive(equations)).split("\n}\n")
+    sizes = [text.count("\n") for text in functions if "_step_" in text]
+    assert len(sizes) >= operations * 4 // PART
+    assert max(sizes) <= 3 * PART
+
+
+def test_equations_that_are_too_large_stay_on_the_loop(first_use, monkeypatch):
+    monkeypatch.setattr(trace, "MOST_OPERATIONS", 20)
+    assert_the_loop_serves("a step and its gradient are 22 operations, and kernels are made of 20 at most")
 
 
 INSTRUCTIONS = ["", "-mno-avx512f", "-mno-avx512f -mno-avx -mno-fma"]

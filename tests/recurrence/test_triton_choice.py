@@ -12,7 +12,7 @@ import torch
 from comparison import python
 from elman import RNN
 from elman.errors import ArgumentError, BackendError, BackendNotice
-from elman.recurrence import unroll
+from elman.recurrence import notices, unroll
 from elman.recurrence.contract import SILENCE
 from elman.recurrence.triton import backend
 
@@ -46,7 +46,7 @@ def test_a_free_form_cell_is_an_error_that_says_so():
 def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Choose a backend for a stand-in of a tensor on a card of this generation; nothing was said so far."""
     backend.unavailable.cache_clear()
-    monkeypatch.setattr(unroll, "_noticed", set())
+    monkeypatch.setattr(notices, "_noticed", set())
     monkeypatch.setattr(unroll, "extraordinary", lambda *tensors: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a card")
     monkeypatch.setattr(backend, "card_of", lambda device: importlib.import_module("triton"))

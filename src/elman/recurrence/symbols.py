@@ -23,7 +23,7 @@ class Node:
 
     index: int
     op: str
-    args: tuple[Node, ...] = ()
+    args: tuple[Node, ...] = field(default=(), repr=False)  # shared ones would be shown over and over
     name: str = ""
     value: float | None = None
 

@@ -10,7 +10,6 @@ R is run once on symbols. The leaves of the graph it leaves behind are what an e
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -19,11 +18,13 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from elman.errors import EquationError, nearest
+from elman.errors import BackendError, EquationError, nearest
 from elman.recurrence.operations import OPERATIONS
 from elman.recurrence.symbols import Graph, Node, NumbersAreFixed, Symbol
 
-extending = threading.Lock()  # whoever derives from equations extends their graph, one thread at a time
+MOST_OPERATIONS = (
+    10_000  # of a step and its gradient that kernels are made of: a few seconds for a C compiler
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +182,8 @@ def derive(equations: Equations, arrivals: Arrivals | None = None) -> Gradients:
     arrives at a state, nothing may leave it. By default a gradient is taken to arrive at every state at
     every step; with ``arrivals``, values that only absent gradients would reach get none, and those that
     are reached at some steps ask which step it is: ``after`` counts the steps of the row that follow it.
+
+    Raises BackendError where there are more operations than kernels are made of.
     """
     adjoint, _ = _adjoints(equations, None if arrivals is None else presence(equations, arrivals))
     graph = equations.graph
@@ -197,6 +200,12 @@ def derive(equations: Equations, arrivals: Arrivals | None = None) -> Gradients:
         (),
         (),
     )
+    operations = sum(bool(node.args) for node in _reach((*equations.results, *found.outputs)).values())
+    if operations > MOST_OPERATIONS:
+        raise BackendError(
+            f"a step and its gradient are {operations:,} operations, and kernels are made of "
+            f"{MOST_OPERATIONS:,} at most"
+        )
     saved, current = _keep(found.outputs, _reach(equations.results), equations.results)
     return replace(found, saved=saved, current=current)
 

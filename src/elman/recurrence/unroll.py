@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
-import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -13,17 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elman.errors import BackendError, BackendNotice, ShapeError
+from elman.errors import BackendError, ShapeError
 from elman.recurrence import loop
 from elman.recurrence.contract import SILENCE, Noise, Unrolled, Walkable
 from elman.recurrence.cpu import backend as cpu
 from elman.recurrence.cpu.compile import compiler
+from elman.recurrence.notices import say_once
 from elman.recurrence.triton import backend as triton
 from elman.tensors.checks import check_choice, check_lengths, check_like, check_tensor
 from elman.tensors.tracing import extraordinary, in_autocast, opaque, own_precision
 
 BACKENDS = ("auto", "loop", "cpu", "triton")
-_noticed: set[str] = set()
 
 
 def unroll(
@@ -147,7 +145,9 @@ def choose(cell: Walkable, backend: str, noise: Noise, *tensors: Tensor) -> str:
     if reason is None:
         return kernels
     if backend != "auto":
-        raise BackendError(f"backend {backend!r} cannot serve: {reason}; use backend='auto' or 'loop'")
+        problem, *details = reason.split("\n")
+        remedy = f"backend {backend!r} cannot serve: {problem}; use backend='auto' or 'loop'"
+        raise BackendError("\n".join([remedy, *details]))
     return "loop"
 
 
@@ -165,31 +165,28 @@ def _hindrance(cell: Walkable, noise: Noise, *tensors: Tensor) -> str | None:
         return reason
     if first.is_cuda:
         reason = triton.unavailable(first.device)
-        return triton.hindrance(first) if reason is None else _say(reason)
-    if os.name != "posix" or sys.maxsize < 1 << 32:
+        if reason is not None:
+            return _say(reason)
+        reason = triton.hindrance(first)
+        if reason is not None:
+            return reason
+    elif os.name != "posix" or sys.maxsize < 1 << 32:
         return _say("kernels are built on 64-bit Unix only")
-    if compiler() is None:
+    elif compiler() is None:
         return _say("no C compiler found (cc, gcc or clang, or $CC)")
     try:
-        cpu.kernel_for(cell, cpu.computes_in(first.dtype), noise)
+        if first.is_cuda:
+            triton.step_of(cell, noise)
+        else:
+            cpu.kernel_for(cell, cpu.computes_in(first.dtype), noise)
     except BackendError as error:
-        _say("the C compiler fails (backend='cpu' shows what it says)")
-        return str(error.args[0])
+        return _say(str(error.args[0]))
     return None
 
 
 def _say(reason: str) -> str:
-    """Warn, once a process, that a slower path is taken."""
-    if reason not in _noticed:
-        _noticed.add(reason)
-        notice = f"{reason}: cells run on the plain loop, which is slower"
-        warnings.warn(notice, BackendNotice, stacklevel=_outside())
+    """Warn, once a process, that a slower path is taken; what follows the first line are details."""
+    problem, *details = reason.split("\n")
+    more = " (backend='cpu' shows more)" if details else ""
+    say_once(f"{problem}{more}: cells run on the plain loop, which is slower")
     return reason
-
-
-def _outside() -> int:
-    """How many calls up the user's own line is."""
-    frame, level = inspect.currentframe(), 0
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("elman", "torch"):
-        frame, level = frame.f_back, level + 1
-    return level

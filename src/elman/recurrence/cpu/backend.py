@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elman.errors import BackendError
+from elman.recurrence.compiled import make_once
 from elman.recurrence.contract import SILENCE, Noise, Walkable
 from elman.recurrence.cpu.kernel import Kernel, Weights
 from elman.recurrence.cpu.scan import Leaves, Shape, scan
-from elman.recurrence.trace import extending
 from elman.tensors.checks import check_length_values
 from elman.tensors.memory import dense, whole
 from elman.tensors.rows import real_rows
@@ -25,16 +24,7 @@ def kernel_for(cell: Walkable, dtype: torch.dtype, noise: Noise = SILENCE) -> Ke
     assert equations is not None
     rates = {n: z if isinstance(z, float) else None for n, z in noise.zoneout.items()}
     key = (dtype, *rates.items()) if rates else dtype
-    if key not in equations.compiled:
-        with extending:
-            if key not in equations.compiled:
-                try:
-                    equations.compiled[key] = Kernel(equations, dtype, rates)
-                except BackendError as error:
-                    equations.compiled[key] = error  # it would fail again
-    kernel: Kernel | BackendError = equations.compiled[key]
-    if isinstance(kernel, BackendError):
-        raise kernel
+    kernel: Kernel = make_once(equations, key, lambda: Kernel(equations, dtype, rates))
     return kernel
 
 

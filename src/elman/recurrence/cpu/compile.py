@@ -2,9 +2,13 @@
 
 A cached file is the library followed by the SHA-256 of its bytes; a file that was cut short, changed
 or written by another program is thrown away and built again. Its name is a hash of the source, the
-flags, the compiler and the processor. It is written beside its place and renamed into it, so that
-processes may build the same kernel at the same time. Where the folder cannot be used, the library is
-built in a temporary one for this process. ``$CC`` names another compiler, ``$ELMAN_CFLAGS`` adds flags.
+flags, the compiler and the processor. It is built beside its place and renamed into it, so that
+processes may build the same kernel at the same time.
+
+A library is a program, so only folders and files are used that nobody but their user (and root) can
+write. A folder is opened once, looked at, and from then on named by what was opened: whoever can rename
+a folder above it cannot put another one in its place. Where the cache cannot be used, the library is
+built in a temporary folder for this process. ``$CC`` names another compiler, ``$ELMAN_CFLAGS`` adds flags.
 """
 
 import ctypes
@@ -14,12 +18,16 @@ import os
 import platform
 import shlex
 import shutil
+import signal
+import stat
 import subprocess
 import tempfile
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from elman.errors import BackendError
+from elman.recurrence.notices import say_once
 
 FLAGS = (
     "-O3",
@@ -32,15 +40,19 @@ FLAGS = (
     "-fno-trapping-math",
     "-w",
 )
+ENTRIES = ("forward", "backward", "stream", "lanes")  # of every library
+PATIENCE = 300.0  # seconds that a compiler is given
 _DIGEST = 32
-_lock = threading.Lock()
 
 
 @functools.cache
 def compiler() -> tuple[str, ...] | None:
     """The command that compiles C: ``$CC`` if set (empty: none), else cc, gcc or clang; None if absent."""
     if "CC" in os.environ:
-        command = shlex.split(os.environ["CC"])
+        try:
+            command = shlex.split(os.environ["CC"])
+        except ValueError:  # a quotation without an end
+            return None
         return tuple(command) if command and shutil.which(command[0]) else None
     found = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
     return (found,) if found else None
@@ -63,64 +75,177 @@ def processor() -> str:
     return "\n".join(dict.fromkeys(line for line in lines if line.startswith(marks)))
 
 
-def library(source: str) -> ctypes.CDLL:
-    """The library compiled from this source, from the cache if it is there and whole."""
-    with _lock:
-        return _library(source)
-
-
 @functools.cache
-def _library(source: str) -> ctypes.CDLL:
+def library(source: str) -> ctypes.CDLL:
+    """The library compiled from this source, from the cache if it is there, whole and the user's own."""
+    command = _command()
+    try:
+        name = f"{_key(command, source)}.so"
+        try:
+            return _cached(command, source, name)
+        except (OSError, RuntimeError) as error:  # no home, another's, read-only or full
+            if isinstance(error.__cause__, subprocess.TimeoutExpired):
+                raise
+            problem = _problem(error)
+        with _temporary() as folder:
+            loaded = _build(command, source, folder, name)
+    except OSError as error:
+        raise BackendError(f"a kernel cannot be compiled ({_problem(error)})") from None
+    say_once(
+        f"the cache of kernels cannot be used ({problem}): each process compiles its own; $ELMAN_CACHE may "
+        "name another folder"
+    )
+    return loaded
+
+
+def _command() -> tuple[str, ...]:
     command = compiler()
     if command is None:
         raise BackendError("no C compiler found (cc, gcc or clang on the path, or $CC)")
-    binary = Path(shutil.which(command[0]) or command[0]).resolve()
-    about = binary.stat()
-    command = (*command, *FLAGS, *shlex.split(os.environ.get("ELMAN_CFLAGS", "")))
-    version = (str(binary), str(about.st_size), str(about.st_mtime_ns))
-    identity = (*command, *version, processor(), source)
-    key = hashlib.sha256("\0".join(identity).encode()).hexdigest()[:40]
     try:
-        path = cache_folder() / f"{key}.so"
-    except RuntimeError:  # a user without a home
-        path = Path(os.devnull) / "none"
-    if _whole(path):
-        try:
-            return ctypes.CDLL(str(path))
-        except OSError:  # whole, but not for this machine: build it here
-            pass
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            built = _build(command, source, Path(folder))
-            os.replace(built, path)
-        return ctypes.CDLL(str(path))
-    except (OSError, BackendError):  # read-only or full: this process keeps its own copy
-        with tempfile.TemporaryDirectory() as folder:
-            return ctypes.CDLL(str(_build(command, source, Path(folder), keep=True)))
+        return (*command, *FLAGS, *shlex.split(os.environ.get("ELMAN_CFLAGS", "")))
+    except ValueError as error:
+        raise BackendError(f"$ELMAN_CFLAGS cannot be read as flags: {error}") from None
 
 
-def _whole(path: Path) -> bool:
+def _key(command: tuple[str, ...], source: str) -> str:
+    """A hash of all that the library depends on; a command may name programs that call each other."""
+    versions = []
+    for program in filter(None, map(shutil.which, command)):
+        about = os.stat(program)
+        versions.append(f"{os.path.realpath(program)} {about.st_size} {about.st_mtime_ns}")
+    identity = "\0".join((*command, *versions, processor(), source))
+    return hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:40]
+
+
+def _problem(error: Exception) -> str:
+    """What went wrong, in a few words."""
+    words = error.strerror if isinstance(error, OSError) else None
+    return words or str(error.args[0] if error.args else error).partition("\n")[0]
+
+
+# ---- folders and files -----------------------------------------------------------------------------
+
+
+def _cached(command: tuple[str, ...], source: str, name: str) -> ctypes.CDLL:
+    path = cache_folder()
+    for above in (*reversed(path.parents), path):
+        if not above.exists():
+            with suppress(FileExistsError):
+                above.mkdir(mode=0o700)
+    with _held(path) as folder:
+        place = os.path.join(folder, name)
+        if _whole(place):
+            with suppress(BackendError):  # whole, but not for this machine: build it here
+                return _load(place)
+        with _temporary(folder) as beside:
+            loaded = _build(command, source, beside, name)
+            os.replace(os.path.join(beside, name), place)
+    return loaded
+
+
+@contextmanager
+def _held(path: str | Path) -> Iterator[str]:
+    """A folder that is the user's own, under a name that is not looked up again (without /proc: its path)."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        data = path.read_bytes()
+        if not _own(os.fstat(folder)):
+            raise PermissionError(f"{path} belongs to another user, or others can write to it")
+        name = f"/proc/self/fd/{folder}"
+        yield name if os.path.isdir(name) else os.path.realpath(path)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _temporary(above: str | None = None) -> Iterator[str]:
+    """A folder of our own that is gone in the end.
+
+    Not ``tempfile.TemporaryDirectory``, which a forked child would remove when it ends.
+    """
+    path = tempfile.mkdtemp(dir=above)
+    try:
+        with _held(path) as folder:
+            yield folder
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _own(about: os.stat_result) -> bool:
+    """Whether nobody but this user and root, who can do anything, can write there."""
+    return about.st_uid in (os.geteuid(), 0) and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _whole(path: str) -> bool:
+    """Whether there is a file of the user's own with the digest of what it holds."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
+    try:
+        about = os.fstat(file)
+        if not _own(about):
+            say_once("a file in the cache of kernels is not yours alone: its kernel is compiled again")
+            return False
+        data = os.read(file, about.st_size) if stat.S_ISREG(about.st_mode) else b""
+    except OSError:
+        return False
+    finally:
+        os.close(file)
     return len(data) > _DIGEST and hashlib.sha256(data[:-_DIGEST]).digest() == data[-_DIGEST:]
 
 
-def _build(command: tuple[str, ...], source: str, folder: Path, *, keep: bool = False) -> Path:
-    text, built = folder / "cell.c", folder / "cell.so"
-    text.write_text(source, encoding="utf-8")
-    call = [*command, str(text), "-o", str(built), "-lm"]
-    result = subprocess.run(call, capture_output=True, text=True, check=False)
-    if result.returncode:
-        if keep:  # for whoever wants to see what the compiler saw
-            with tempfile.NamedTemporaryFile("w", suffix=".c", prefix="elman-", delete=False) as kept:
-                kept.write(source)
-            text = Path(kept.name)
-        message = result.stderr.strip()[-2000:]
-        raise BackendError(f"the C compiler failed on {text}: {' '.join(command)}\n{message}")
-    data = built.read_bytes()
+# ---- the compiler ----------------------------------------------------------------------------------
+
+
+def _build(command: tuple[str, ...], source: str, folder: str, name: str) -> ctypes.CDLL:
+    """Leave the library of this source in the folder, with its digest; and load it."""
+    built = Path(folder, name)
+    Path(folder, "cell.c").write_text(source, encoding="utf-8")
+    _run([*command, "cell.c", "-o", name, "-lm"], folder)
+    try:
+        data = built.read_bytes()
+    except FileNotFoundError:
+        raise BackendError(f"the C compiler {command[0]!r} wrote no library") from None
+    built.chmod(0o600)
     with built.open("ab") as file:  # a loader ignores what follows the library
         file.write(hashlib.sha256(data).digest())
-    return built
+    return _load(str(built))
+
+
+def _run(call: list[str], folder: str) -> None:
+    """Let the compiler work in this folder, where its own temporary files lie too."""
+    place = {**os.environ, "TMPDIR": "."}
+    with subprocess.Popen(
+        call,
+        cwd=folder,
+        env=place,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=PATIENCE)
+        except BaseException as error:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # and the programs that it called
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise BackendError(
+                    f"the C compiler {call[0]!r} was stopped after {PATIENCE:.0f} seconds"
+                ) from error
+            raise
+    if process.returncode:
+        message = said.decode(errors="replace").strip()[-2000:]
+        status = f"the C compiler {call[0]!r} failed with status {process.returncode}"
+        raise BackendError(f"{status}\n{shlex.join(call)}\n{message}")
+
+
+def _load(path: str) -> ctypes.CDLL:
+    try:
+        loaded = ctypes.CDLL(path)
+        for entry in ENTRIES:
+            getattr(loaded, entry)
+    except (OSError, AttributeError) as error:
+        raise BackendError(f"the library that the C compiler wrote cannot be loaded: {error}") from None
+    return loaded

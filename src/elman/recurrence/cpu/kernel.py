@@ -12,9 +12,10 @@ from importlib.resources import files
 import torch
 from torch import Tensor
 
+from elman.recurrence.compiled import make_once
 from elman.recurrence.cpu.compile import library
 from elman.recurrence.cpu.emit import emit, overlaid, shares_gradient
-from elman.recurrence.trace import Arrivals, Equations, add_zoneout, derive, extending, presence
+from elman.recurrence.trace import Arrivals, Equations, add_zoneout, derive, presence
 
 # The fields of ``Task`` in kernel.c, in its order; all are eight bytes wide.
 TASK = (
@@ -100,17 +101,19 @@ class Kernel:
             self._places[name] = size
             size += counts.get(name, 1)
         self._empty = array("q", [0] * size)
-        self._variants: dict[Arrivals, Kernel] = {}
 
     def arriving(self, arrivals: Arrivals) -> Kernel:
         """The kernel whose way back takes gradients from there alone; mostly this one."""
-        if arrivals not in self._variants:
-            with extending:
-                if presence(self.equations, arrivals) is None:
-                    self._variants[arrivals] = self
-                elif arrivals not in self._variants:
-                    self._variants[arrivals] = Kernel(self.plain, self.dtype, self.rates, arrivals)
-        return self._variants[arrivals]
+
+        def make() -> Kernel:
+            return (
+                self
+                if presence(self.equations, arrivals) is None
+                else Kernel(self.plain, self.dtype, self.rates, arrivals)
+            )
+
+        found: Kernel = make_once(self.equations, ("way back", arrivals), make)
+        return found
 
     def call(self, entry: str, **task: int | Tensor | Sequence[Tensor | None] | None) -> None:
         """Run one entry of the library on a task, told field by field; what is not told is zero."""

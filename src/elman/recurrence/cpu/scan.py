@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elman.errors import ShapeError
+from elman.errors import BackendError, ShapeError
 from elman.recurrence.again import differentiate
 from elman.recurrence.contract import Noise, Walkable
 from elman.recurrence.cpu.kernel import Kernel, threads
@@ -129,13 +129,24 @@ class _Scan(torch.autograd.Function):
         tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[4:]
         leaves = Leaves.of(ctx.kernel, tensors[: ctx.count])
         with own_precision(leaves.x):
-            if torch.is_grad_enabled() or observed(*gradients) is not None:
+            kernel = _way_back(ctx.kernel, leaves, gradients)
+            if kernel is None or torch.is_grad_enabled() or observed(*gradients) is not None:
                 walk = partial(_walk_again, ctx.cell, ctx.kernel, ctx.shape, ctx.whole)
                 found = differentiate(walk, leaves.flat(), gradients, wanted, again=torch.is_grad_enabled())
             else:
                 _check_leaves(ctx.kernel, leaves, ctx.shape)  # a parameter's data may be another's by now
-                found = _backward(ctx.kernel, leaves, ctx.shape, tensors[ctx.count :], gradients, wanted)
+                found = _backward(kernel, leaves, ctx.shape, tensors[ctx.count :], gradients, wanted)
         return None, None, None, None, *found
+
+
+def _way_back(kernel: Kernel, leaves: Leaves, gradients: tuple[Tensor | None, ...]) -> Kernel | None:
+    """The kernel for gradients that come from where these do; None where it cannot be compiled."""
+    fields, there = len(leaves.initial), [g is not None for g in gradients]
+    always = (*there[:-fields], *(False,) * (2 * fields - len(there)))
+    try:
+        return kernel.arriving(Arrivals(always, tuple(there[-fields:])))
+    except BackendError:  # the compiler served this process before, but no more
+        return None
 
 
 def _check_leaves(kernel: Kernel, leaves: Leaves, shape: Shape) -> None:
@@ -242,9 +253,6 @@ def _backward(
     ):
         check_memory("what was saved for the way back", tensor, (N, width), kernel.dtype)
     arrived = [None if g is None else dense(g) for g in gradients]
-    given = [g is not None for g in arrived]
-    always = (*given[:-fields], *(False,) * (2 * fields - len(given)))
-    kernel = kernel.arriving(Arrivals(always, tuple(given[-fields:])))
     d_parts = like.new_empty(N, len(e.inputs) * H)
     d_products = d_parts if kernel.shared else like.new_empty(N, len(e.products) * H)
     d_initial = [torch.empty_like(t) for t in leaves.initial]

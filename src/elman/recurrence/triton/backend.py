@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from elman.errors import ShapeError
+from elman.recurrence.compiled import make_once
 from elman.recurrence.contract import SILENCE, Noise, Walkable
-from elman.recurrence.trace import add_zoneout, extending
+from elman.recurrence.trace import add_zoneout
 from elman.recurrence.triton.emit.kernel import Step, signature
 from elman.recurrence.triton.launch import DoesNotFit
 from elman.recurrence.triton.plan import Card, Plan, Work, plans, why_not
@@ -83,13 +84,11 @@ def step_of(cell: Walkable, noise: Noise = SILENCE) -> Step:
     equations = cell.equations
     assert equations is not None
     rates = {n: z if isinstance(z, float) else None for n, z in noise.zoneout.items()}
-    key = ("step", *rates.items())
-    if key not in equations.compiled:
-        with extending:
-            if key not in equations.compiled:
-                noisy = add_zoneout(equations, rates) if rates else replace(equations, compiled={})
-                equations.compiled[key] = Step(noisy)
-    step: Step = equations.compiled[key]
+
+    def make() -> Step:
+        return Step(add_zoneout(equations, rates) if rates else replace(equations, compiled={}))
+
+    step: Step = make_once(equations, ("step", *rates.items()), make)
     return step
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from elman.recurrence.compiled import make_once
 from elman.recurrence.operations import OPERATIONS
 from elman.recurrence.statements import statements
 from elman.recurrence.symbols import Node
-from elman.recurrence.trace import Arrivals, Equations, derive, extending, presence
+from elman.recurrence.trace import Arrivals, Equations, derive, presence
 
 ROUNDS = 2  # of the ring
 AHEAD = 2  # blocks of an exchange that are read at a time
@@ -94,17 +95,19 @@ class Step:
         own = self.gradients
         self.shared = bool(e.products) and e.inputs == e.products and own.inputs == own.products
         self.reads_parts = g.reads_parts
-        self._variants: dict[Arrivals, Step] = {}
 
     def arriving(self, arrivals: Arrivals) -> Step:
         """The step whose way back takes gradients from there alone; mostly this one."""
-        if arrivals not in self._variants:
-            with extending:
-                if presence(self.equations, arrivals) is None:
-                    self._variants[arrivals] = self
-                elif arrivals not in self._variants:
-                    self._variants[arrivals] = Step(replace(self.equations, compiled={}), arrivals)
-        return self._variants[arrivals]
+
+        def make() -> Step:
+            return (
+                self
+                if presence(self.equations, arrivals) is None
+                else Step(replace(self.equations, compiled={}), arrivals)
+            )
+
+        found: Step = make_once(self.equations, ("way back", arrivals), make)
+        return found
 
     @property
     def gathers(self) -> bool:
