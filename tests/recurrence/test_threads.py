@@ -1,6 +1,7 @@
 """As many threads as torch uses, none of them lost in a fork."""
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -11,6 +12,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from comparison import assert_close, disturb, on, python
 from elman import RNN
+
+CC = shutil.which("cc")
 
 
 @pytest.fixture
@@ -137,3 +140,40 @@ print(threads() - before)
     if not os.path.isdir("/proc/self/task"):
         pytest.skip("no /proc on this system")
     assert int(python(code)) <= 1
+
+
+FORK = """
+import os, signal, sys, threading, time, warnings
+import torch
+from elman import RNN
+warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
+torch.set_num_threads(1)
+x = torch.randn(2, 4, 3)
+def run():
+    with torch.no_grad():
+        RNN("mgu", 3, 5, backend="cpu")(x)
+thread = threading.Thread(target=run)
+thread.start()
+while not os.path.exists({mark!r}): time.sleep(0.01)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    run()
+    sys.exit(0)
+status, alive = os.waitpid(child, 0)[1], thread.is_alive()
+open({go!r}, "w").close()
+thread.join()
+assert status == 0, "the child hangs or failed"
+assert alive
+"""
+
+
+@pytest.mark.skipif(CC is None, reason="no C compiler on this machine")
+def test_a_child_forked_while_a_thread_compiles(tmp_path):
+    """The first call of the compiler, that of the thread, ends only after the child; it loses nothing."""
+    mark, go, script, cache = (tmp_path / name for name in ("mark", "go", "compiler", "cache"))
+    wait = f"mkdir {mark} 2>/dev/null && while [ ! -e {go} ]; do sleep 0.05; done"
+    script.write_text(f'#!/bin/sh\n{wait}\nexec {CC} "$@"\n')
+    script.chmod(0o755)
+    python(FORK.format(mark=str(mark), go=str(go)), CC=str(script), ELMAN_CACHE=str(cache))
+    assert len(list(cache.iterdir())) == 1
