@@ -33,7 +33,7 @@ for cell, dtype, more in (
     (Some, torch.float32, {"zoneout": {"c": 0.2}, "recurrent_dropout": 0.3, "weight_drop": 0.3}),
     (Long, torch.float64, {}),
 ):
-    for hidden in (1, 16, 37):
+    for hidden in (1, 16, 31):
         rnn = RNN(cell, 3, hidden, bidirectional=True, backend="cpu", **more).to(dtype)
         for B, T in ((1, 1), (13, 5)):
             x = torch.randn(B, T, 3, dtype=dtype, requires_grad=True)
