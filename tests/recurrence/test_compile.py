@@ -397,7 +397,8 @@ def test_the_functions_of_a_step_do_not_grow_with_it(operations):
     from elman.recurrence.cpu.emit import PART, emit
 
     equations = type("Long", (Chain,), {"length": operations})(3, 5).equations
-    functions = emit(equations, trace.derive(equations)).split("\n}\n")
+    gradients = trace.derive(equations)
+    functions = emit(equations, gradients, gradients).split("\n}\n")
     sizes = [text.count("\n") for text in functions if "_step_" in text]
     assert len(sizes) >= operations * 4 // PART
     assert max(sizes) <= 3 * PART
