@@ -12,7 +12,7 @@ import torch
 from comparison import python
 from elman import RNN
 from elman.errors import ArgumentError, BackendError, BackendNotice
-from elman.recurrence import notices, unroll
+from elman.recurrence import notices, trace, unroll
 from elman.recurrence.contract import SILENCE
 from elman.recurrence.triton import backend
 
@@ -93,6 +93,15 @@ def test_an_old_card_runs_on_the_loop_with_a_notice(on_cuda):
         assert on_cuda("auto", torch.float32, OLD) == "loop"
     with pytest.raises(BackendError, match="backend 'triton' cannot serve: a card is too old"):
         on_cuda("triton", torch.float32, OLD)
+
+
+def test_equations_that_are_too_large_stay_on_the_loop(on_cuda, monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setattr(trace, "MOST_OPERATIONS", 20)
+    with pytest.warns(BackendNotice, match=r"operations, and kernels are made of 20 at most: cells run on"):
+        assert on_cuda("auto") == "loop"
+    with pytest.raises(BackendError, match=r"E301: backend 'triton' cannot serve: a step and its gradient"):
+        on_cuda("triton")
 
 
 def test_without_triton_one_notice_says_what_to_install(on_cuda, monkeypatch):
