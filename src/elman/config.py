@@ -521,7 +521,7 @@ def _unsound(tables: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
 
 def _flaw(value: Any, depth: int) -> str | None:
     if isinstance(value, str) and not is_text(value):
-        return f"is {shortened(value)!r}, which is no text; write it as UTF-8"
+        return f"is {shortened(value)!r}, which is not UTF-8, as settings are; give the file another name"
     if isinstance(value, int) and value.bit_length() > BITS:
         return f"is a whole number of more than {BITS} bits"
     if isinstance(value, (Mapping, list, tuple)) and depth > 2 * DEEPEST:

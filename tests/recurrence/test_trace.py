@@ -509,6 +509,8 @@ def test_a_gradient_that_is_absent_is_not_zero():
                 torch.testing.assert_close(
                     gradients["cpu"][name], expected, rtol=1e-9, atol=1e-12, equal_nan=True
                 )
+
+
 def test_a_graph_that_shares_values_can_be_shown():
     """Every value is used twice: written out, the last of them would be 2^60 terms."""
 

@@ -74,7 +74,7 @@ def predicted(run):
 def continued(run):
     """Did it come to its end? What goes wrong otherwise than with a number is raised."""
     with suppress(ElmanError):
-        train(None, run, resume=True, as_json=False, quiet=True, tensorboard=False)
+        train(None, run, resume=True, as_json=False, quiet=True, tensorboard=False, trust_code=False)
         return True
     return False
 

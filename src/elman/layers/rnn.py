@@ -19,11 +19,11 @@ from elman.registry import CELLS, construct
 from elman.tensors.checks import (
     check_choice,
     check_flag,
-    check_lengths,
     check_like,
     check_rate,
     check_size,
     check_tensor,
+    look_at_lengths,
 )
 from elman.tensors.tracing import in_autocast, own_precision
 
@@ -127,10 +127,10 @@ class RNN(nn.Module):
             them where the layer is bidirectional.
         """
         B, T, _ = check_tensor("x", x, ("B", "T", self.input_size)).shape
-        x = self._check_type(x)
+        x, looked = self._check_type(x), True
         if lengths is not None:
             _refuse_state(lengths)
-            lengths = check_lengths(lengths, B, T, x.device)
+            lengths, looked = look_at_lengths(lengths, B, T, x.device)
         if state is None and self.initial_state == "zero":  # made by the engine, if at all
             starts: list[Any] = [(None,) * self.directions] * self.layers
         else:
@@ -141,14 +141,16 @@ class RNN(nn.Module):
             x = self._drop_input(x)
             cells = self._directions(depth)
             noises = [self._noise(cell, B, T, x) for cell in cells]
-            x, last, starts[depth] = self._walk(cells, x, starts[depth], lengths, noises)
+            x, last, starts[depth] = self._walk(cells, x, starts[depth], lengths, noises, looked)
         return Unrolled(x, last, self._nest(starts))
 
-    def _walk(self, cells: list[Cell], x: Tensor, states: Any, lengths: Any, noises: list[Noise]) -> Unrolled:
+    def _walk(
+        self, cells: list[Cell], x: Tensor, states: Any, lengths: Any, noises: list[Noise], looked: bool
+    ) -> Unrolled:
         """One layer; where somebody listens to the calls of a cell, its cells are called one by one."""
         if not any(cell.has_hooks for cell in cells):
-            seen = not torch.compiler.is_compiling()  # whoever compiles has no values to look at
-            return unroll_layer(cells, x, states, lengths, noises=noises, backend=self.backend, checked=seen)
+            how: dict[str, Any] = {"noises": noises, "backend": self.backend, "checked": looked}
+            return unroll_layer(cells, x, states, lengths, **how)
         results = [
             cell(x, states[d], lengths, reverse=d == 1, noise=noises[d], backend=self.backend)
             for d, cell in enumerate(cells)

@@ -25,6 +25,7 @@ class Operation:
     dear: if the backward pass needs the result it is saved; a cheap one is computed again.
     bounded: the result is between -1 and 1, so that few bits hold it.
     boolean: the result is a truth value.
+    passing: the derivative multiplies by nothing, so that of a gradient of zero there remains zero.
     """
 
     meaning: Callable[..., Any]
@@ -33,6 +34,7 @@ class Operation:
     dear: bool = False
     bounded: bool = False
     boolean: bool = False
+    passing: bool = False
 
 
 def _no_gradient(g: Any, y: Any, *arguments: Any) -> tuple[Any, ...]:
@@ -73,11 +75,11 @@ def _minimum(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
 
 
 OPERATIONS: dict[str, Operation] = {
-    "add": Operation(torch.add, "({0} + {1})", lambda g, y, a, b: (g, g)),
-    "sub": Operation(torch.sub, "({0} - {1})", lambda g, y, a, b: (g, -g)),
+    "add": Operation(torch.add, "({0} + {1})", lambda g, y, a, b: (g, g), passing=True),
+    "sub": Operation(torch.sub, "({0} - {1})", lambda g, y, a, b: (g, -g), passing=True),
     "mul": Operation(torch.mul, "({0} * {1})", lambda g, y, a, b: (g * b, g * a)),
     "div": Operation(torch.div, "({0} / {1})", lambda g, y, a, b: (g / b, -g * y / b), dear=True),
-    "neg": Operation(torch.neg, "(-{0})", lambda g, y, a: (-g,)),
+    "neg": Operation(torch.neg, "(-{0})", lambda g, y, a: (-g,), passing=True),
     "pow": Operation(torch.pow, "power({0}, {1})", _pow, dear=True),
     "sigmoid": Operation(
         torch.sigmoid, "sigmoid({0})", lambda g, y, a: (g * (y * (1.0 - y)),), dear=True, bounded=True
@@ -85,7 +87,7 @@ OPERATIONS: dict[str, Operation] = {
     "tanh": Operation(
         torch.tanh, "hyperbolic_tangent({0})", lambda g, y, a: (g * (1.0 - y * y),), dear=True, bounded=True
     ),
-    "relu": Operation(torch.relu, "rectify({0})", lambda g, y, a: ((a <= 0.0).choose(0.0, g),)),
+    "relu": Operation(torch.relu, "rectify({0})", lambda g, y, a: ((a <= 0.0).choose(0.0, g),), passing=True),
     "softplus": Operation(_softplus, "softplus({0})", _softplus_gradient, dear=True),
     "gelu": Operation(F.gelu, "gelu({0})", _gelu, dear=True),
     "exp": Operation(torch.exp, "exponential({0})", lambda g, y, a: (g * y,), dear=True),
@@ -102,17 +104,19 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "sin": Operation(torch.sin, "sine({0})", lambda g, y, a: (g * a.cos(),), dear=True, bounded=True),
     "cos": Operation(torch.cos, "cosine({0})", lambda g, y, a: (-g * a.sin(),), dear=True, bounded=True),
-    "maximum": Operation(torch.maximum, "larger({0}, {1})", _maximum),
-    "minimum": Operation(torch.minimum, "smaller({0}, {1})", _minimum),
+    "maximum": Operation(torch.maximum, "larger({0}, {1})", _maximum, passing=True),
+    "minimum": Operation(torch.minimum, "smaller({0}, {1})", _minimum, passing=True),
     "clamp": Operation(
         torch.clamp,
         "clamp({0}, {1}, {2})",
         lambda g, y, a, low, high: (((a >= low) & (a <= high)).choose(g, 0.0), None, None),
+        passing=True,
     ),
     "where": Operation(
         torch.where,
         "choose({0}, {1}, {2})",
         lambda g, y, c, a, b: (None, c.choose(g, 0.0), c.choose(0.0, g)),
+        passing=True,
     ),
     "lt": Operation(torch.lt, "({0} < {1})", _no_gradient, boolean=True),
     "le": Operation(torch.le, "({0} <= {1})", _no_gradient, boolean=True),

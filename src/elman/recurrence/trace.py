@@ -10,6 +10,7 @@ R is run once on symbols. The leaves of the graph it leaves behind are what an e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -232,7 +233,7 @@ def _adjoints(
         if node.index in adjoint and node.args:
             symbols = [Symbol(graph, n) for n in (node, *node.args)]
             origin = origins[node.index]
-            when = None if present is None else present.when(origin)
+            when = None if present is None or _keeps_zero(node) else present.when(origin)
             gradients = OPERATIONS[node.op].derivative(adjoint[node.index], *symbols)
             for argument, gradient in zip(node.args, gradients, strict=True):
                 if gradient is not None and when is not None:
@@ -259,7 +260,7 @@ class Presence:
     def when(self, states: Collection[int]) -> str | None:
         """At which steps one of these states has a gradient, as a condition in ``after``; None: at all."""
         there = [not present.isdisjoint(states) for present in self.sets]
-        if all(there):
+        if all(there) or not states:
             return None
         period = len(there) - self.lead
         terms = [f"(after == {n})" for n in range(self.lead) if there[n]]
@@ -273,9 +274,13 @@ class Presence:
 
     def of_products(self, after: Tensor) -> Tensor:
         """Whether any recurrent product has a gradient, with so many steps after it."""
-        there = [not present.isdisjoint(self.multiplying) for present in self.sets]
-        beyond = (after - self.lead) % (len(there) - self.lead) + self.lead
-        return torch.tensor(there, device=after.device)[beyond.where(after >= self.lead, after)]
+        beyond = (after - self.lead) % (len(self.sets) - self.lead) + self.lead
+        number = beyond.where(after >= self.lead, after)
+        found = torch.zeros_like(after, dtype=torch.bool)
+        for place, present in enumerate(self.sets):  # one by one: a table would have to go to the device
+            if not present.isdisjoint(self.multiplying):
+                found |= number == place
+        return found
 
 
 def presence(equations: Equations, arrivals: Arrivals) -> Presence | None:
@@ -308,8 +313,16 @@ def _presence(equations: Equations, arrivals: Arrivals) -> Presence | None:
         sets.append(present)
         present = frozenset(always | {place for place, by in enumerate(readers) if by & present})
     found = Presence(tuple(sets), sets.index(present), multiplying)
-    matters = any(found.when(origin) is not None for origin in set(origins.values()))
-    return found if matters else None
+    risky = {origins[n.index] for n in nodes_of(equations) if n.index in origins and not _keeps_zero(n)}
+    return found if any(found.when(origin) is not None for origin in (*risky, multiplying)) else None
+
+
+def _keeps_zero(node: Node) -> bool:
+    """Whether of a gradient of zero at this value nothing but zero goes on, whatever the other values are."""
+    if not node.args or OPERATIONS[node.op].passing:
+        return True
+    factors = [n.value for n in node.args if n.value is not None and math.isfinite(n.value)]
+    return node.op == "mul" and bool(factors)
 
 
 def _keep(

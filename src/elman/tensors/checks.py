@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from elman.errors import ArgumentError, ShapeError
+from elman.tensors.tracing import exporting
 
 
 def check_size(name: str, value: Any, *, least: int = 1) -> int:
@@ -83,6 +84,11 @@ def check_lengths(lengths: Any, B: int, T: int, device: torch.device) -> Tensor:
 
     A GPU is waited for where they come from there; the host checks its own by itself.
     """
+    return look_at_lengths(lengths, B, T, device)[0]
+
+
+def look_at_lengths(lengths: Any, B: int, T: int, device: torch.device) -> tuple[Tensor, bool]:
+    """The same, and whether their values were looked at: whoever compiles or records has none to look at."""
     if not isinstance(lengths, Tensor):
         try:
             lengths = torch.as_tensor(lengths)
@@ -95,14 +101,14 @@ def check_lengths(lengths: Any, B: int, T: int, device: torch.device) -> Tensor:
     if lengths.dtype.is_floating_point or lengths.dtype == torch.bool or lengths.dtype.is_complex:
         raise ShapeError(f"lengths is {lengths.dtype}; it must hold whole numbers")
     checked: Tensor = lengths.long()
-    if torch.compiler.is_exporting():  # an exported program asks for itself
+    recorded = checked.is_cuda and torch.cuda.is_current_stream_capturing()
+    looked = not (recorded or torch.compiler.is_compiling())
+    if exporting():  # the exported program looks for itself
         inside = ((checked >= 1) & (checked <= T)).all()
         torch._assert_async(inside, f"{ShapeError.number}: a length is at least 1 and at most the steps of x")
-    elif not (
-        torch.compiler.is_compiling() or (checked.is_cuda and torch.cuda.is_current_stream_capturing())
-    ):
+    elif looked:
         check_length_values(checked, T)
-    return checked.to(device, non_blocking=device.type == "cuda")
+    return checked.to(device, non_blocking=device.type == "cuda"), looked or recorded
 
 
 def check_length_values(lengths: Tensor, T: int) -> int:

@@ -22,17 +22,23 @@ def opaque(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def undisturbed(*args: P.args, **kwargs: P.kwargs) -> T:
-        if torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting():
+        if torch.compiler.is_dynamo_compiling() and not exporting():
             return torch.compiler.disable(function)(*args, **kwargs)  # type: ignore[no-any-return]
         return function(*args, **kwargs)
 
     return undisturbed
 
 
+def exporting() -> bool:
+    """Whether a program is exported; while it compiles, torch 2.11 says that of everything."""
+    return torch.compiler._is_exporting_flag
+
+
 def in_autocast(x: Tensor) -> bool:
     """Whether autocast would change operations on this tensor."""
     device = x.device.type
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    known = device in ("cpu", "cuda") or torch.amp.is_autocast_available(device)  # an export cannot ask
+    return known and torch.is_autocast_enabled(device)
 
 
 def own_precision(x: Tensor) -> AbstractContextManager[Any]:

@@ -102,9 +102,6 @@ def check_code(config: Config, trust: Trust) -> None:
 def begin(run: Path, config: Config) -> None:
     """Make the folder of a new run; one that is there already is refused, of two that begin at once one."""
     text = to_toml(config)
-    for line in text.split("\n"):
-        if line != line.encode(errors="replace").decode():  # a file's name may have any bytes
-            raise ConfigError(f"{line!r} is not UTF-8, as settings are; give the file another name")
     _check_free(run)
     with explained(run):
         run.mkdir(parents=True, exist_ok=True)
