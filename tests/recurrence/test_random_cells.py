@@ -1,6 +1,6 @@
 """Kernels compute what the plain loop computes, for equations at random.
 
-``ELMAN_FUZZ=5000 pytest tests/recurrence/test_random_cells.py`` tries more of them; ``ELMAN_FUZZ_FIRST``
+``ELMAN_FUZZ=5000 pytest tests/recurrence/test_random_cells.py`` tries more of them; ``ELMAN_FUZZ_FROM``
 is the seed of the first.
 """
 
@@ -13,7 +13,7 @@ from random_cells import changed, difference, random_case, run, run_by_rows
 from elman import RNN
 from elman.recurrence.cpu.compile import compiler
 
-COUNT, FIRST = int(os.environ.get("ELMAN_FUZZ", "60")), int(os.environ.get("ELMAN_FUZZ_FIRST", "0"))
+COUNT, FIRST = int(os.environ.get("ELMAN_FUZZ", "60")), int(os.environ.get("ELMAN_FUZZ_FROM", "0"))
 EPSILON = torch.finfo(torch.float64).eps
 
 

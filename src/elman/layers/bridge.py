@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from elman.errors import ArgumentError, ShapeError
 from elman.layers.rnn import RNN
-from elman.tensors.checks import check_choice
+from elman.tensors.checks import check_choice, check_like
+from elman.tensors.tracing import in_autocast
 
 POLICIES = ("copy", "transform", "zero")
 
@@ -94,6 +95,13 @@ class Bridge(nn.Module):
                 f"{self.source_directions} × State({', '.join(self.source_states)}) "
                 f"in the shapes {self.source_shapes} after the batch"
             )
+        fields = [field for directions in layers for one in directions or () for field in one]
+        own = next(self.parameters(), None)  # only a transformation has any
+        for field in fields if not in_autocast(fields[0]) else ():
+            check_like("state", field, "the bridge", fields[0] if own is None else own)
+        for field in fields:
+            if len(field) != len(fields[0]):
+                raise ShapeError(f"state has {len(fields[0])} rows here and {len(field)} there")
         return layers
 
     def describe(self) -> list[str]:
@@ -123,7 +131,13 @@ class Bridge(nn.Module):
 def _has_shapes(state: Any, shapes: tuple[tuple[int, ...], ...]) -> bool:
     if not isinstance(state, (tuple, list)) or len(state) != len(shapes):
         return False
-    return all(isinstance(f, Tensor) and f.shape[1:] == s for f, s in zip(state, shapes, strict=True))
+    return all(_has_shape(field, shape) for field, shape in zip(state, shapes, strict=True))
+
+
+def _has_shape(field: Any, shape: tuple[int, ...]) -> bool:
+    if not isinstance(field, Tensor) or field.is_nested or field.layout is not torch.strided:
+        return False
+    return field.shape[1:] == shape
 
 
 def _copy(given: Any, name: str, width: int) -> Tensor:

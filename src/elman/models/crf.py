@@ -17,6 +17,9 @@ FURTHEST = 600.0  # nats below the best at which a weight of float64, and its in
 SMALLEST = 1e-290  # of a sum of weights: further below than FURTHEST, and no NaN for a gradient
 
 
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
 class CRF(nn.Module):
     """A distribution over the tag sequences y of a sentence, given a score of every tag at every word:
 
@@ -63,7 +66,11 @@ class CRF(nn.Module):
         """(B,) log p(tags) of every row, from scores (B, T, K), tags (B, T) and lengths (B,)."""
         scores, lengths, real = self._check(scores, lengths)
         B, T, _ = scores.shape
-        tags = check_tensor("tags", tags, (B, T)).where(real, 0)
+        if check_tensor("tags", tags, (B, T)).dtype not in WHOLE or tags.device != scores.device:
+            raise ShapeError(
+                f"tags is {tags.dtype} on {tags.device}; it must hold whole numbers beside scores"
+            )
+        tags = tags.long().where(real, 0)
         if tags.is_cpu:  # a GPU would be waited for; there, gather refuses a wrong one
             low, high = int(tags.min()), int(tags.max())
             if low < 0 or high >= self.tags:

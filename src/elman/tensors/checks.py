@@ -101,7 +101,9 @@ def look_at_lengths(lengths: Any, B: int, T: int, device: torch.device) -> tuple
     if lengths.dtype.is_floating_point or lengths.dtype == torch.bool or lengths.dtype.is_complex:
         raise ShapeError(f"lengths is {lengths.dtype}; it must hold whole numbers")
     checked: Tensor = lengths.long()
-    recorded = checked.is_cuda and torch.cuda.is_current_stream_capturing()
+    if checked.is_meta and device.type != "meta":
+        raise ShapeError("lengths is a tensor without values (meta); it must hold whole numbers")
+    recorded = checked.is_meta or (checked.is_cuda and torch.cuda.is_current_stream_capturing())
     looked = not (recorded or torch.compiler.is_compiling())
     if exporting():  # the exported program looks for itself
         inside = ((checked >= 1) & (checked <= T)).all()

@@ -105,6 +105,8 @@ class Stream:
         weights, rows = self.cell.weights(), (x.shape[0], self.cell.hidden_size)
         if self.cell.equations is not self._equations or self.cell.has_hooks or not self._fit(weights):
             return None
+        if not whole(x):
+            return None
         for field in state:
             if field.shape != rows or field.dtype is not self._dtype or not whole(field):
                 return None
