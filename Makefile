@@ -41,9 +41,10 @@ types: $(READY) ## mypy, strict on src/
 	@echo "· mypy"
 	@$(BIN)/mypy --no-error-summary
 
-pytest: $(READY) ## the tests alone; PYTEST_FLAGS="-k lstm" picks some
+# A core a worker, a file of tests at a time: files share what they prepare. Torch's threads would only compete.
+pytest: $(READY) ## the tests alone, on all cores; PYTEST_FLAGS="-k lstm" picks some
 	@echo "· pytest"
-	@$(BIN)/pytest $(PYTEST_FLAGS)
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile $(PYTEST_FLAGS)
 
 format: $(READY) ## let ruff format the code and mend what it can
 	@$(BIN)/ruff check --fix --quiet; $(BIN)/ruff format

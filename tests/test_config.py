@@ -350,7 +350,7 @@ def test_a_string_of_many_points_is_no_key(tmp_path):
 @pytest.mark.parametrize(
     ("pair", "said"),
     [
-        ("model.cell=\udcff", "model.cell is '\\\\udcff', which is no text"),
+        ("model.cell=\udcff", "model.cell is '\\\\udcff', which is not UTF-8"),
         ("model.cell_options.a=\udcff", "model.cell_options.a is"),
         ("model.window=0x" + "f" * 5000, "model.window is a whole number of more than 128 bits"),
         (f"model.cell_options.{'a.' * 50}b=1", "has 53 parts; 30 are allowed"),

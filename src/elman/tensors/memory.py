@@ -28,7 +28,9 @@ def check_memory(name: str, tensor: Tensor | None, shape: tuple[int, ...], dtype
 
 def whole(tensor: Tensor) -> bool:
     """Whether all numbers of a tensor lie one after the other in the memory that it has on the CPU."""
-    if not (tensor.is_cpu and tensor.layout is torch.strided and tensor.is_contiguous()) or tensor.is_neg():
+    if tensor.is_nested or not tensor.is_cpu or tensor.layout is not torch.strided:
+        return False
+    if not tensor.is_contiguous() or tensor.is_neg():
         return False
     end = tensor.storage_offset() + tensor.numel()
     return end * tensor.element_size() <= tensor.untyped_storage().nbytes()

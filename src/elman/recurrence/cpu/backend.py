@@ -108,7 +108,7 @@ class Stream:
         if not whole(x):
             return None
         for field in state:
-            if field.shape != rows or field.dtype is not self._dtype or not whole(field):
+            if not whole(field) or field.shape != rows or field.dtype is not self._dtype:
                 return None
         new = self._make(self._kernel.stream(x, weights, state))
         return self.cell.O(new) if self._whole else new[0], new
@@ -118,9 +118,9 @@ class Stream:
         place, sizes, dtype = 0, self._sizes, self._dtype
         for tensor in (weights[0], weights[1], weights[2], *weights[3]):
             if tensor is not None:
-                if place == len(sizes) or tensor.numel() != sizes[place]:
+                if not whole(tensor) or tensor.dtype is not dtype:
                     return False
-                if tensor.dtype is not dtype or not whole(tensor):
+                if place == len(sizes) or tensor.numel() != sizes[place]:
                     return False
                 place += 1
         return place == len(sizes)
