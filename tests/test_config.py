@@ -3,6 +3,7 @@
 import time
 import types
 import typing
+from contextlib import contextmanager
 
 import pytest
 from pydantic import ValidationError
@@ -317,6 +318,17 @@ def test_a_file_that_cannot_be_read(tmp_path):
         read_toml(tmp_path)
 
 
+@contextmanager
+def not_much_longer_than_usual(folder):
+    """What follows takes at most thirty times as long as 100 kB of ordinary settings."""
+    (folder / "usual.toml").write_text("".join(f"key{number} = 1\n" for number in range(8000)))
+    start = time.process_time()
+    read_toml(folder / "usual.toml")
+    usual, start = time.process_time() - start, time.process_time()
+    yield
+    assert time.process_time() - start < 30 * usual
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -332,10 +344,8 @@ def test_a_file_that_cannot_be_read(tmp_path):
 def test_what_python_would_choke_on_is_refused_at_once(text, said, tmp_path):
     path = tmp_path / "a.toml"
     path.write_text(text)
-    start = time.process_time()
-    with pytest.raises(ConfigError, match=said):
+    with not_much_longer_than_usual(tmp_path), pytest.raises(ConfigError, match=said):
         read_toml(path)
-    assert time.process_time() - start < 2
     with pytest.raises(ConfigError, match="cannot be read"):
         read_toml("a\0b")
 
@@ -381,10 +391,11 @@ def test_a_setting_is_one_line_and_a_date_survives(tmp_path):
 def test_very_many_mistakes_are_said_soon_and_in_short(tmp_path):
     path = tmp_path / "a.toml"
     path.write_text("task = 'lm'\n" + "".join(f"key{number} = 1\n" for number in range(3000)))
-    start = time.process_time()
-    with pytest.raises(ConfigError, match="more than 20 mistakes, the first of them") as caught:
+    with (
+        not_much_longer_than_usual(tmp_path),
+        pytest.raises(ConfigError, match="more than 20 mistakes, the first of them") as caught,
+    ):
         validate(settings_class("lm"), read_toml(path), path)
-    assert time.process_time() - start < 2
     assert f"{path}:21: key19 is unknown" in str(caught.value)
     assert str(caught.value).count("\n") == 20
     long = {"task": "lm", "data": {"train": ["x" * 9000]}, "x" * 9000: 1}

@@ -95,6 +95,8 @@ def network(random: Random) -> RNN:
 def nested(change: Any, state: Any) -> Any:
     if isinstance(state, Tensor):
         return change(state)
+    if not isinstance(state, tuple):
+        return state
     parts = [nested(change, part) for part in state]
     return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
 
@@ -196,11 +198,6 @@ def crf_case(random: Random) -> Any:
 
 def crf(case: Any, folder: Any) -> None:
     scores, tags, ends = case
-    ends = (
-        [scores.shape[1]] * len(scores)
-        if ends is None and isinstance(scores, Tensor) and scores.dim()
-        else ends
-    )
     model = CRF(4)
     model.decode(scores, ends)
     model.marginals(scores, ends)

@@ -12,9 +12,10 @@ import pytest
 from runs import change_settings, resume, set_back
 
 from elman.cli.train import train
-from elman.errors import ElmanError
+from elman.errors import ElmanError, RunError
 from elman.predictor import load
 from elman.training.checkpoint import POINTERS, point
+from elman.training.ties import read_settings
 from tiny import LONG, elman, timeless, train_command, write_data
 
 FEW = {
@@ -266,6 +267,18 @@ def test_settings_that_were_changed_are_refused_unless_it_is_meant(subjects):
     change_settings(run, "save_seconds = 1000.0", "save_seconds = 7.0")
     assert resume(run).code == 0
     assert elman("predict", run, stdin=TEXT).code == 0
+
+
+def test_a_seal_that_is_damaged_is_no_seal_that_was_deleted(subjects):
+    run = subjects["tag"].copy()
+    path = run / "config.toml"
+    content = path.read_bytes()
+    for bit in range(8 * content.index(b"\n") + 8):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with pytest.raises(RunError, match=r"was changed after Elman wrote it|is damaged"):
+            read_settings(run)
 
 
 def test_the_settings_of_another_run_are_named(subjects, data, tmp_path):

@@ -60,7 +60,9 @@ class Plan:
 
     def serves(self, owner: Any, x: Any) -> bool:
         made_by: Any = self._owner()
-        if type(x) is not Tensor or x.is_nested or made_by is not owner:
+        if type(x) is not Tensor or made_by is not owner:
+            return False
+        if x.is_nested or x.layout is not torch.strided:
             return False
         if x.dtype is not self._dtype or not x.is_cpu or x.shape != self._shape:
             return False

@@ -134,6 +134,9 @@ class CRF(nn.Module):
 
     def _check(self, scores: Tensor, lengths: Any) -> tuple[Tensor, Tensor, Tensor]:
         B, T, _ = check_tensor("scores", scores, ("B", "T", self.tags)).shape
+        if not scores.dtype.is_floating_point or scores.device != self.start.device:
+            own = f"real numbers on {self.start.device}"
+            raise ShapeError(f"scores is {scores.dtype} on {scores.device}; it must hold {own}")
         lengths = check_lengths(lengths, B, T, scores.device)
         return scores, lengths, length_mask(lengths, T)
 

@@ -19,7 +19,8 @@ from elman.recurrence.cpu.compile import compiler
 from elman.recurrence.notices import say_once
 from elman.recurrence.triton import backend as triton
 from elman.tensors.checks import check_choice, check_lengths, check_like, check_tensor
-from elman.tensors.tracing import extraordinary, in_autocast, opaque, own_precision
+from elman.tensors.memory import check_room
+from elman.tensors.tracing import extraordinary, in_autocast, observed, opaque, own_precision
 
 BACKENDS = ("auto", "loop", "cpu", "triton")
 
@@ -80,6 +81,8 @@ def unroll_layer(
             for cell, state in zip(cells, states, strict=True)
         ]
     tensors = (x, *(field for state in states if state is not None for field in state), *present)
+    if observed() is None:
+        check_room(*tensors)
     noises = [noise.applied(own[2]) for noise, own in zip(noises, weights, strict=True)]
     chosen = choose(cells[0], backend, noises[0], *tensors)
     if chosen == "triton":

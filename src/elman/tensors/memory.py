@@ -30,7 +30,25 @@ def whole(tensor: Tensor) -> bool:
     """Whether all numbers of a tensor lie one after the other in the memory that it has on the CPU."""
     if tensor.is_nested or not tensor.is_cpu or tensor.layout is not torch.strided:
         return False
-    if not tensor.is_contiguous() or tensor.is_neg():
+    if not tensor.is_contiguous() or tensor.is_neg() or tensor._is_zerotensor():
         return False
-    end = tensor.storage_offset() + tensor.numel()
-    return end * tensor.element_size() <= tensor.untyped_storage().nbytes()
+    return _reach(tensor) <= tensor.untyped_storage().nbytes()
+
+
+def check_room(*tensors: Tensor) -> None:
+    """All numbers of plain tensors on the CPU lie in memory that there is: torch itself does not look."""
+    for tensor in tensors:
+        plain = type(tensor) is Tensor or type(tensor) is torch.nn.Parameter
+        if plain and tensor.is_cpu and _reach(tensor) > tensor.untyped_storage().nbytes():
+            raise ShapeError(f"a tensor of shape {tuple(tensor.shape)} has lost its memory: {tensor.dtype}")
+
+
+def _reach(tensor: Tensor) -> int:
+    """Bytes of its storage up to the end of its last number; none where there is no number."""
+    if not tensor.numel():
+        return 0
+    if tensor.is_contiguous():
+        last = tensor.numel()
+    else:
+        last = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return int((tensor.storage_offset() + last) * tensor.element_size())
