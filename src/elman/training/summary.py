@@ -16,6 +16,7 @@ from elman.tasks.base import read_json
 from elman.text.files import write_text
 from elman.text.sealed import read_plain
 from elman.training.progress import Event
+from elman.training.ties import SEAL
 
 TASKS = {
     "lm": "Language model",
@@ -54,6 +55,7 @@ class Summary:
         text = _read(run / "config.toml").decode("utf-8", errors="replace")
         try:
             settings = parse_toml(text, run / "config.toml")
+            text = text.partition("\n")[2] if text.startswith(SEAL) else text
         except ConfigError as error:
             raise RunError(f"{error.args[0]}; restore the file or train again") from None
         data = read_json(run / "data.json") if (run / "data.json").exists() else {}
