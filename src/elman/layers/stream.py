@@ -33,9 +33,8 @@ class Stream(tuple[Any, ...]):
     def advance(self, owner: Any, x: Tensor) -> tuple[Tensor, Stream] | None:
         """The next step, or None where the long way has to be taken."""
         plan = self._plan
-        if not plan.serves(owner, x):
+        if not plan.serves(owner, x) or not x.is_contiguous():
             return None
-        x = x.contiguous()
         states = []
         for layer, way, state in zip(owner._modules["cells"]._modules.values(), plan.ways, self, strict=True):
             stepped = way.step(x, state) if layer._modules["0"] is way.cell else None

@@ -35,6 +35,18 @@ def whole(tensor: Tensor) -> bool:
     return _reach(tensor) <= tensor.untyped_storage().nbytes()
 
 
+def intact(tensor: Tensor, size: int, dtype: torch.dtype) -> bool:
+    """Whether a plain tensor, which was whole, still is, with so many bytes: what can change in its place.
+
+    The same as ``whole`` for those whose kind is known, at a third of the time, which a stream cares for.
+    """
+    if tensor.nbytes != size or tensor.dtype is not dtype or not tensor.is_contiguous():
+        return False
+    if tensor.is_neg() or not tensor.is_cpu or not tensor.data_ptr():
+        return False
+    return tensor.storage_offset() * tensor.itemsize + size <= tensor.untyped_storage().nbytes()
+
+
 def check_room(*tensors: Tensor) -> None:
     """All numbers of plain tensors on the CPU lie in memory that there is: torch itself does not look."""
     for tensor in tensors:

@@ -12,7 +12,7 @@ from elman.recurrence.contract import SILENCE, Noise, Walkable
 from elman.recurrence.cpu.kernel import Kernel, Weights
 from elman.recurrence.cpu.scan import Leaves, Shape, scan
 from elman.tensors.checks import check_length_values
-from elman.tensors.memory import dense, whole
+from elman.tensors.memory import dense, intact, whole
 from elman.tensors.rows import real_rows
 
 FEW_ROWS = 4  # up to here a streaming step reads the weights itself; beyond, torch's product is better
@@ -91,9 +91,10 @@ class Stream:
         self.cell, self._equations = cell, cell.equations
         self._kernel = kernel_for(cell, dtype, noise)
         self._dtype, self._make, self._whole = dtype, cell.State._make, cell.reads_whole_state
-        W_x, b, W_h, vectors = cell.weights()
-        self._sizes = [t.numel() for t in (W_x, b, W_h, *vectors) if t is not None]
-        self.fits = self._fit(cell.weights())
+        self._units, self._row = cell.hidden_size, cell.hidden_size * dtype.itemsize  # of a state, in bytes
+        self._weights = self._present(cell.weights())
+        self._sizes = [tensor.nbytes for tensor in self._weights]
+        self.fits = all(whole(tensor) and tensor.dtype is dtype for tensor in self._weights)
 
     @staticmethod
     def serves(cell: Walkable, x: Tensor, noise: Noise) -> bool:
@@ -102,25 +103,30 @@ class Stream:
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any] | None:
         """Output and new state for contiguous x (B, D) and state; others may have changed it since."""
-        weights, rows = self.cell.weights(), (x.shape[0], self.cell.hidden_size)
-        if self.cell.equations is not self._equations or self.cell.has_hooks or not self._fit(weights):
+        cell, dtype, weights = self.cell, self._dtype, self.cell.weights()
+        if cell.equations is not self._equations or cell.has_hooks or not self._fit(weights):
             return None
-        if not whole(x):
+        if not intact(x, x.nbytes, dtype):
             return None
+        rows = (x.size(0), self._units)
+        size = rows[0] * self._row
         for field in state:
-            if not whole(field) or field.shape != rows or field.dtype is not self._dtype:
+            if not intact(field, size, dtype) or field.shape != rows:
                 return None
         new = self._make(self._kernel.stream(x, weights, state))
         return self.cell.O(new) if self._whole else new[0], new
 
     def _fit(self, weights: Weights) -> bool:
         """Whether the kernel can read these weights, and they are as large as at the beginning."""
-        place, sizes, dtype = 0, self._sizes, self._dtype
-        for tensor in (weights[0], weights[1], weights[2], *weights[3]):
-            if tensor is not None:
-                if not whole(tensor) or tensor.dtype is not dtype:
-                    return False
-                if place == len(sizes) or tensor.numel() != sizes[place]:
-                    return False
-                place += 1
-        return place == len(sizes)
+        present, dtype = self._present(weights), self._dtype
+        if len(present) != len(self._sizes):
+            return False
+        for tensor, known, size in zip(present, self._weights, self._sizes, strict=True):
+            if (tensor is not known and not whole(tensor)) or not intact(tensor, size, dtype):
+                return False
+        return True
+
+    @staticmethod
+    def _present(weights: Weights) -> list[Tensor]:
+        W_x, b, W_h, vectors = weights
+        return [tensor for tensor in (W_x, b, W_h, *vectors) if tensor is not None]
