@@ -44,7 +44,7 @@ types: $(READY) ## mypy, strict on src/
 # A core a worker, a file of tests at a time: files share what they prepare. Torch's threads would only compete.
 pytest: $(READY) ## the tests alone, on all cores; PYTEST_FLAGS="-k lstm" picks some
 	@echo "· pytest"
-	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile $(PYTEST_FLAGS)
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
 format: $(READY) ## let ruff format the code and mend what it can
 	@$(BIN)/ruff check --fix --quiet; $(BIN)/ruff format
