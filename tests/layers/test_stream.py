@@ -64,8 +64,16 @@ def use_the_loop(rnn):
     rnn.backend = "loop"
 
 
+def narrow_weights(rnn):
+    """Their first rows alone: the same memory, too little of it."""
+    cell = rnn.cells[0][0]
+    cell.W_x.data = cell.W_x.data[:1].repeat(3, 1)
+    cell.W_h.data = torch.cat([cell.W_h.data, cell.W_h.data])[:5]
+
+
 CHANGES = [
     change_weights,
+    narrow_weights,
     load_weights,
     replace_weights,
     transpose_weights,
@@ -187,3 +195,11 @@ def test_a_state_that_was_changed_in_its_place(damage):
         else:
             assert expected is not None
             torch.testing.assert_close(found, expected)
+
+
+def test_a_weight_that_became_a_part_of_itself_is_refused():
+    rnn, state = begun()
+    cell = rnn.cells[0][0]
+    cell.W_h.data = cell.W_h.data[:1]
+    with torch.no_grad(), pytest.raises(ShapeError, match="W_h has shape"):
+        rnn.step(torch.randn(1, 3), state)

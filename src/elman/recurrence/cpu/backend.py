@@ -92,9 +92,9 @@ class Stream:
         self._kernel = kernel_for(cell, dtype, noise)
         self._dtype, self._make, self._whole = dtype, cell.State._make, cell.reads_whole_state
         self._units, self._row = cell.hidden_size, cell.hidden_size * dtype.itemsize  # of a state, in bytes
-        self._weights = self._present(cell.weights())
-        self._sizes = [tensor.nbytes for tensor in self._weights]
-        self.fits = all(whole(tensor) and tensor.dtype is dtype for tensor in self._weights)
+        self._sizes = [t.nbytes for t in _flat(cell.weights()) if t is not None]
+        self._known: list[tuple[Tensor | None, int, int, int]] = []
+        self.fits = self._fit(cell.weights())
 
     @staticmethod
     def serves(cell: Walkable, x: Tensor, noise: Noise) -> bool:
@@ -117,16 +117,39 @@ class Stream:
         return self.cell.O(new) if self._whole else new[0], new
 
     def _fit(self, weights: Weights) -> bool:
-        """Whether the kernel can read these weights, and they are as large as at the beginning."""
-        present, dtype = self._present(weights), self._dtype
-        if len(present) != len(self._sizes):
-            return False
-        for tensor, known, size in zip(present, self._weights, self._sizes, strict=True):
-            if (tensor is not known and not whole(tensor)) or not intact(tensor, size, dtype):
-                return False
+        """Whether the kernel can read these weights: as large as at the beginning, and in their memory.
+
+        Those of the step before are looked at again for what can be changed in their place.
+        """
+        flat, dtype = _flat(weights), self._dtype
+        if len(flat) != len(self._known):
+            return self._look(flat)
+        for tensor, (known, address, room, size) in zip(flat, self._known, strict=True):
+            if tensor is not known:
+                return self._look(flat)
+            if tensor is not None:
+                if tensor.data_ptr() != address or tensor.untyped_storage().nbytes() != room:
+                    return self._look(flat)
+                if tensor.nbytes != size or tensor.dtype is not dtype:
+                    return False
+                if not tensor.is_contiguous() or tensor.is_neg():
+                    return False
         return True
 
-    @staticmethod
-    def _present(weights: Weights) -> list[Tensor]:
-        W_x, b, W_h, vectors = weights
-        return [tensor for tensor in (W_x, b, W_h, *vectors) if tensor is not None]
+    def _look(self, flat: list[Tensor | None]) -> bool:
+        present = [tensor for tensor in flat if tensor is not None]
+        fit = [t.nbytes for t in present if whole(t) and t.dtype is self._dtype] == self._sizes
+        self._known = [_about(tensor) for tensor in flat] if fit else []
+        return fit
+
+
+def _about(tensor: Tensor | None) -> tuple[Tensor | None, int, int, int]:
+    """A tensor, its address, the bytes of its storage and its own."""
+    if tensor is None:
+        return None, 0, 0, 0
+    return tensor, tensor.data_ptr(), tensor.untyped_storage().nbytes(), tensor.nbytes
+
+
+def _flat(weights: Weights) -> list[Tensor | None]:
+    W_x, b, W_h, vectors = weights
+    return [W_x, b, W_h, *vectors]
