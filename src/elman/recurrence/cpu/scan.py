@@ -257,8 +257,9 @@ def _backward(
     d_products = d_parts if kernel.shared else like.new_empty(N, len(e.products) * H)
     d_initial = [torch.empty_like(t) for t in leaves.initial]
     # One gate gradient for x and h: their weights' gradients are then one product, [x; h]ᵀ d.
-    joint = kernel.shared and wanted[1] and wanted[3]
-    operand = like.new_empty(N, (D if joint else 0) + H) if wanted[3] else None
+    learns = wanted[3] and kernel.learns
+    joint = kernel.shared and wanted[1] and learns
+    operand = like.new_empty(N, (D if joint else 0) + H) if learns else None
     single = shape.T == 1 and W_h is not None
     plan = _Plan(kernel, leaves, shape, groups=len(e.products), given=single)
     d_vectors = like.new_zeros(plan.threads, len(e.vectors), kernel.width(H))
