@@ -64,16 +64,15 @@ def use_the_loop(rnn):
     rnn.backend = "loop"
 
 
-def narrow_weights(rnn):
-    """Their first rows alone: the same memory, too little of it."""
+def move_weights(rnn):
+    """Into the midst of a larger memory."""
     cell = rnn.cells[0][0]
-    cell.W_x.data = cell.W_x.data[:1].repeat(3, 1)
-    cell.W_h.data = torch.cat([cell.W_h.data, cell.W_h.data])[:5]
+    cell.W_h.data = torch.cat([cell.W_h.data, 2 * cell.W_h.data])[5:]
 
 
 CHANGES = [
     change_weights,
-    narrow_weights,
+    move_weights,
     load_weights,
     replace_weights,
     transpose_weights,

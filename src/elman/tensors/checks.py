@@ -88,7 +88,10 @@ def check_lengths(lengths: Any, B: int, T: int, device: torch.device) -> Tensor:
 
 
 def look_at_lengths(lengths: Any, B: int, T: int, device: torch.device) -> tuple[Tensor, bool]:
-    """The same, and whether their values were looked at: whoever compiles or records has none to look at."""
+    """The same, and whether that is all that can be done about their values.
+
+    Whoever compiles has none to look at, and whoever runs what was compiled must; a recorded graph never has.
+    """
     if not isinstance(lengths, Tensor):
         try:
             lengths = torch.as_tensor(lengths)

@@ -20,13 +20,13 @@ def check_memory(name: str, tensor: Tensor | None, shape: tuple[int, ...], dtype
     if tensor is None or tensor.shape != shape:
         shown = None if tensor is None else tuple(tensor.shape)
         raise ShapeError(f"{name} has shape {shown}; the equations need {shape}")
-    if tensor.dtype is not dtype or not whole(tensor):
+    if tensor.dtype is not dtype or not is_dense(tensor):
         raise ShapeError(
             f"{name} is no dense memory of {dtype} on the CPU; it was changed while it was in use"
         )
 
 
-def whole(tensor: Tensor) -> bool:
+def is_dense(tensor: Tensor) -> bool:
     """Whether all numbers of a tensor lie one after the other in the memory that it has on the CPU."""
     if tensor.is_nested or not tensor.is_cpu or tensor.layout is not torch.strided:
         return False
@@ -35,10 +35,10 @@ def whole(tensor: Tensor) -> bool:
     return _reach(tensor) <= tensor.untyped_storage().nbytes()
 
 
-def intact(tensor: Tensor, size: int, dtype: torch.dtype) -> bool:
-    """Whether a plain tensor, which was whole, still is, with so many bytes: what can change in its place.
+def still_dense(tensor: Tensor, size: int, dtype: torch.dtype) -> bool:
+    """Whether a plain tensor, which was dense, still is, with so many bytes: what can change in its place.
 
-    The same as ``whole`` for those whose kind is known, at a third of the time, which a stream cares for.
+    The same as ``is_dense`` for those whose kind is known, at a third of the time, which a stream cares for.
     """
     if tensor.nbytes != size or tensor.dtype is not dtype or not tensor.is_contiguous():
         return False

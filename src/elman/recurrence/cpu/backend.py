@@ -12,7 +12,7 @@ from elman.recurrence.contract import SILENCE, Noise, Walkable
 from elman.recurrence.cpu.kernel import Kernel, Weights
 from elman.recurrence.cpu.scan import Leaves, Shape, scan
 from elman.tensors.checks import check_length_values
-from elman.tensors.memory import dense, intact, whole
+from elman.tensors.memory import dense, is_dense, still_dense
 from elman.tensors.rows import real_rows
 
 FEW_ROWS = 4  # up to here a streaming step reads the weights itself; beyond, torch's product is better
@@ -106,12 +106,12 @@ class Stream:
         cell, dtype, weights = self.cell, self._dtype, self.cell.weights()
         if cell.equations is not self._equations or cell.has_hooks or not self._fit(weights):
             return None
-        if not intact(x, x.nbytes, dtype):
+        if not still_dense(x, x.nbytes, dtype):
             return None
         rows = (x.size(0), self._units)
         size = rows[0] * self._row
         for field in state:
-            if not intact(field, size, dtype) or field.shape != rows:
+            if not still_dense(field, size, dtype) or field.shape != rows:
                 return None
         new = self._make(self._kernel.stream(x, weights, state))
         return self.cell.O(new) if self._whole else new[0], new
@@ -138,7 +138,7 @@ class Stream:
 
     def _look(self, flat: list[Tensor | None]) -> bool:
         present = [tensor for tensor in flat if tensor is not None]
-        fit = [t.nbytes for t in present if whole(t) and t.dtype is self._dtype] == self._sizes
+        fit = [t.nbytes for t in present if is_dense(t) and t.dtype is self._dtype] == self._sizes
         self._known = [_about(tensor) for tensor in flat] if fit else []
         return fit
 
