@@ -262,7 +262,11 @@ def difference(
     if _first_difference(found, expected, room, None) is None:
         return None
     around = [run_by_rows(_shaken(case, epsilon, n)) for n in range(6)]
-    return _first_difference(found, expected, room, around)
+    differs = _first_difference(found, expected, room, around)
+    if differs and (case.lengths is None or min(case.lengths) == case.x.shape[1]):
+        # All rows at once are the definition too: the matrix library may make 0 or -0 of a sum of zeros.
+        return _first_difference(found, run(case, "loop"), room, around)
+    return differs
 
 
 def _shaken(case: Case, size: float, seed: int) -> Case:
