@@ -55,6 +55,13 @@ def test_what_cannot_be_registered(cells, name, part, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("end", ["", ".py", ":A", ".py:A"])
+def test_a_name_without_end_is_shortened(end):
+    with pytest.raises(UnknownNameError) as caught:
+        CELLS.find("x" * 100_000 + end)
+    assert len(str(caught.value)) < 1500
+
+
 @pytest.mark.parametrize("name", ["ltsm", "base", "__init__", "nothing_like_it"])
 def test_an_unknown_name_lists_the_known_ones(name):
     with pytest.raises(UnknownNameError) as caught:

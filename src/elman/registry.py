@@ -12,7 +12,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from elman.errors import ArgumentError, UnknownNameError, nearest
+from elman.errors import ArgumentError, UnknownNameError, nearest, shortened
 from elman.trust import Trust
 from elman.users_code import Code
 
@@ -74,10 +74,11 @@ class Registry:
             return self._added[name]
         if ":" in name:
             return self._load(name)
+        shown = shortened(name)
         if name.endswith(".py"):
-            raise UnknownNameError(f"{name!r} is a file; name the class in it, too, as in {name}:Mine")
+            raise UnknownNameError(f"{shown!r} is a file; name the class in it, too, as in {shown}:Mine")
         if name not in self._files():
-            raise UnknownNameError(f"no {self.base.lower()} named {name!r}; {nearest(name, self.names())}")
+            raise UnknownNameError(f"no {self.base.lower()} named {shown!r}; {nearest(name, self.names())}")
         module = importlib.import_module(f"{self.package}.{name}")
         for part in vars(module).values():
             if inspect.isclass(part) and issubclass(part, self.kind) and part.__module__ == module.__name__:
@@ -103,7 +104,9 @@ class Registry:
             _USERS_FILES.update(file.path for file in code.files)
             module = code.module
         except UNREADABLE as error:
-            raise UnknownNameError(f"{name!r} cannot be loaded: {error}") from None
+            raise UnknownNameError(
+                f"{shortened(name, 300)!r} cannot be loaded: {shortened(str(error), 1000)}"
+            ) from None
         part = getattr(module, attribute, None)
         if not inspect.isclass(part) or not issubclass(part, self.kind):
             if inspect.isclass(part):

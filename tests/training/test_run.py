@@ -85,6 +85,16 @@ def test_divergence_has_its_exit_code_and_leaves_finite_checkpoints(name, change
         assert all(torch.isfinite(tensor).all() for tensor in saved.model.values())
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "incremental"])
+def test_advice_against_divergence_is_what_the_optimiser_takes(optimizer, data, tmp_path):
+    wild = {"training.learning_rate": 1e38, "training.optimizer": optimizer, "training.averaging": "none"}
+    wild |= {"training.clip": 0, "training.batch_size": 1, "training.max_steps": 9}
+    answer = elman(*train_command("classify", data, tmp_path / "run", {**SHORT, **wild}))
+    assert answer.code == 4, answer.err
+    assert "Lower training.learning_rate" in answer.err
+    assert ("training.clip" in answer.err.splitlines()[-1]) == (optimizer == "sgd")
+
+
 # What is written.
 
 
