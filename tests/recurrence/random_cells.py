@@ -261,7 +261,7 @@ def difference(
     """
     if _first_difference(found, expected, room, None) is None:
         return None
-    around = [run_by_rows(_shaken(case, epsilon, n)) for n in range(6)]
+    around = [run_by_rows(_shaken(case, epsilon * (1 + n), n)) for n in range(6)]
     differs = _first_difference(found, expected, room, around)
     if differs and (case.lengths is None or min(case.lengths) == case.x.shape[1]):
         # All rows at once are the definition too: the matrix library may make 0 or -0 of a sum of zeros.

@@ -56,7 +56,7 @@ def _pow(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
     base = g * b * a ** (b - 1.0)
     if b.value is not None:
         return base, None
-    return (b == 0).choose(0.0, base), ((a == 0) & (b >= 0)).choose(0.0, g * y * a.log())
+    return (b == 0).choose(0.0, base), g * ((a == 0) & (b >= 0)).choose(0.0, y * a.log())
 
 
 def _gelu(g: Any, y: Any, a: Any) -> tuple[Any, ...]:
