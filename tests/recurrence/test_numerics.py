@@ -116,6 +116,9 @@ def test_every_function_over_the_whole_range(dtype):
             errors = torch.where(same, 0.0, (a - b).abs() / (b.abs() + 1)).nan_to_num(math.inf)
             if errors.max() > (1e-6 if dtype == torch.float32 else 1e-11):
                 wrong[what] = (errors.max().item(), points[errors.argmax()].item())
+        signs = torch.signbit(value) == torch.signbit(expected)
+        if name not in ("maximum", "minimum") and not signs[points == 0].all():  # of 0 and -0 either
+            wrong[f"sign of {name}"] = (0.0, -0.0)
     assert not wrong, f"name: (error, where): {wrong}"
 
 

@@ -72,7 +72,7 @@ INLINE V choose(M condition, V a, V b) { return (V)((condition & (M)a) | (~condi
 INLINE V larger(V a, V b) { return choose((a > b) | (a != a), a, b); }
 INLINE V smaller(V a, V b) { return choose((a < b) | (a != a), a, b); }
 INLINE V rectify(V a) { return choose(a < all(0), all(0), a); }
-INLINE V magnitude(V a) { return choose(a < all(0), -a, a); }
+INLINE V magnitude(V a) { return (V)((M)a & ~(M)all((REAL)-0.0)); }
 INLINE V sign(V a) { return choose(a > all(0), all(1), choose(a < all(0), all(-1), all(0))); }
 
 // The three primitives below decide the speed of gates: where the processor has an instruction for
@@ -141,7 +141,7 @@ INLINE V hyperbolic_tangent(V a) {               // expm1(2a) / (expm1(2a) + 2):
   V power, c = clamp(a, all(-TANH_FLAT), all(TANH_FLAT));
   V part = exponential_parts(c + c, &power), scale = times_power_of_two(all(1), power);
   V m = scale * part + (scale - (REAL)1);
-  return m * reciprocal(m + (REAL)2);
+  return (V)((M)(m * reciprocal(m + (REAL)2)) | ((M)a & (M)all((REAL)-0.0)));  // of -0: -0
 }
 
 INLINE V softplus(V a) {                         // max(a, 0) + log1p(exp(-|a|)), log1p(u) = 2 atanh(u / (2 + u))
