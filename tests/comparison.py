@@ -110,7 +110,7 @@ def random_lengths(B: int, T: int, rng: random.Random) -> Tensor:
     return torch.tensor([rng.randint(1, T) for _ in range(B)])
 
 
-def python(code: str, timeout: float = 120, **environment: str) -> str:
+def python(code: str, timeout: float = 600, **environment: str) -> str:
     """What a fresh interpreter prints; it must end well, and warnings are errors in it too."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],

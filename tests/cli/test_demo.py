@@ -116,7 +116,7 @@ run()
     assert process.stderr is not None
     assert process.stderr.readline().startswith("epoch ")  # it trains
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=300)
     assert process.returncode == 130
     assert re.search(r"stopped by SIGINT after update \d+; saved\. Continue with:\n", said)
     assert said.endswith(f"  elman train --out {tmp_path}/run --resume\n")

@@ -90,7 +90,7 @@ for words in (["--help"], ["train", "--help"], ["score", "--help"]):
 heavy = {"torch", "numpy", "matplotlib", "tokenizers"} & set(sys.modules)
 assert not heavy, heavy
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     for command in ("train", "predict", "evaluate", "generate", "score", "init", "corpora", "demo", "bench"):
         assert command in done.stdout

@@ -132,7 +132,7 @@ def test_processes_that_compile_at_once(cache):
         for _ in range(2)
     ]
     for child in children:
-        _, problem = child.communicate(timeout=120)
+        _, problem = child.communicate(timeout=600)
         assert child.returncode == 0, problem
     assert len(list(cache.iterdir())) == 1
 

@@ -63,7 +63,7 @@ def runtimes() -> list[str]:
 def test_walks_are_clean(tmp_path):
     found = python(
         WALKS,
-        timeout=300,
+        timeout=900,
         CC="gcc",
         ELMAN_CFLAGS=FLAGS,
         ELMAN_CACHE=str(tmp_path / "cache"),

@@ -119,7 +119,7 @@ class Encoded(Dataset):
 def test_workers_of_a_data_loader(two_threads, way):
     items = Encoded(RNN("gru", 20, 160))
     expected = torch.stack([items[i] for i in range(len(items))])
-    loader = DataLoader(items, batch_size=3, num_workers=2, multiprocessing_context=way, timeout=60)
+    loader = DataLoader(items, batch_size=3, num_workers=2, multiprocessing_context=way, timeout=300)
     assert_close({"y": torch.cat(list(loader))}, {"y": expected}, 1e-5)
 
 
