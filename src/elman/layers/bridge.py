@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from elman.errors import ArgumentError, ShapeError
 from elman.layers.rnn import RNN
-from elman.tensors.checks import check_choice, check_like
+from elman.tensors.checks import check_choice, check_like, is_plain
 from elman.tensors.tracing import in_autocast
 
 POLICIES = ("copy", "transform", "zero")
@@ -131,13 +131,7 @@ class Bridge(nn.Module):
 def _has_shapes(state: Any, shapes: tuple[tuple[int, ...], ...]) -> bool:
     if not isinstance(state, (tuple, list)) or len(state) != len(shapes):
         return False
-    return all(_has_shape(field, shape) for field, shape in zip(state, shapes, strict=True))
-
-
-def _has_shape(field: Any, shape: tuple[int, ...]) -> bool:
-    if not isinstance(field, Tensor) or field.is_nested or field.layout is not torch.strided:
-        return False
-    return field.shape[1:] == shape
+    return all(is_plain(f) and f.shape[1:] == shape for f, shape in zip(state, shapes, strict=True))
 
 
 def _copy(given: Any, name: str, width: int) -> Tensor:

@@ -149,8 +149,9 @@ class RNN(nn.Module):
     ) -> Unrolled:
         """One layer; where somebody listens to the calls of a cell, its cells are called one by one."""
         if not any(cell.has_hooks for cell in cells):
-            how: dict[str, Any] = {"noises": noises, "backend": self.backend, "checked": looked}
-            return unroll_layer(cells, x, states, lengths, **how)
+            return unroll_layer(
+                cells, x, states, lengths, noises=noises, backend=self.backend, checked=looked
+            )
         results = [
             cell(x, states[d], lengths, reverse=d == 1, noise=noises[d], backend=self.backend)
             for d, cell in enumerate(cells)

@@ -15,8 +15,6 @@ from elman.tensors.rows import length_mask
 FORBIDDEN = -1e300  # below every sum of scores, and finite: it weighs nothing, and its gradient is no NaN
 FURTHEST = 600.0  # nats below the best at which a weight of float64, and its inverse, are still exact
 SMALLEST = 1e-290  # of a sum of weights: further below than FURTHEST, and no NaN for a gradient
-
-
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 

@@ -146,6 +146,11 @@ class Gradients:
     current: tuple[Node, ...]
 
     @property
+    def teach_products(self) -> bool:
+        """Whether recurrent products have a gradient; those that are only compared have none."""
+        return any(node is not None for node in self.products)
+
+    @property
     def reads_parts(self) -> bool:
         """Whether the backward step reads an input part as it was."""
         return any(node.op == "x" for node in self._computed_from())

@@ -49,11 +49,16 @@ def check_choice(name: str, value: Any, known: Sequence[str]) -> str:
     return str(value)
 
 
+def is_plain(value: Any) -> bool:
+    """Whether it is a tensor with rows and columns in memory: none that is sparse, nested or packed."""
+    return isinstance(value, Tensor) and value.layout is torch.strided and not value.is_nested
+
+
 def check_tensor(name: str, value: Any, shape: tuple[int | str, ...]) -> Tensor:
     """A tensor of this shape; a letter stands for any size of at least one."""
     if not isinstance(value, Tensor):
         raise ShapeError(f"{name} is a {type(value).__name__}; it must be a tensor of shape {_show(shape)}")
-    if value.layout is not torch.strided or value.is_nested:
+    if not is_plain(value):
         kind = "nested" if value.is_nested else value.layout
         raise ShapeError(f"{name} is a {kind} tensor; it must be a plain one of shape {_show(shape)}")
     sizes = value.shape
@@ -97,7 +102,7 @@ def look_at_lengths(lengths: Any, B: int, T: int, device: torch.device) -> tuple
             lengths = torch.as_tensor(lengths)
         except (TypeError, ValueError, RuntimeError) as error:
             raise ShapeError(f"lengths is {lengths!r}; it must hold {B} whole numbers ({error})") from None
-    if lengths.layout is not torch.strided or lengths.is_nested:
+    if not is_plain(lengths):
         raise ShapeError("lengths is not a plain tensor; it must hold whole numbers, one a row of x")
     if lengths.dim() != 1 or len(lengths) != B:
         raise ShapeError(f"lengths has shape {_show(lengths.shape)}; it must be ({B}), one a row of x")

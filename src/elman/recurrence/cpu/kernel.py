@@ -75,7 +75,7 @@ class Kernel:
         self.overlaid = overlaid(equations, usual)
         self.saved = len(usual.saved) - self.overlaid
         self.shared = shares_gradient(equations, gradients)
-        self.learns = any(node is not None for node in gradients.products)  # or they are only compared
+        self.learns = gradients.teach_products
         self.source = "\n".join(
             [
                 f"#define DOUBLE {int(dtype == torch.float64)}",

@@ -406,7 +406,7 @@ def _gathered(
     results: list[Tensor | None] = [d_x]
     for d, (direction, wish) in enumerate(zip(directions, wishes, strict=True)):
         d_W_h = None
-        if d_products is not None and wish[2] and any(node is not None for node in step.gradients.products):
+        if d_products is not None and wish[2] and step.gradients.teach_products:
             operand = found["operand"].view(B * T, D, -1)[:, d, :H]
             if step.presence is not None:  # where nothing arrives, nothing was multiplied
                 there = step.presence.of_products(_after(walk, x.device, d))
