@@ -235,7 +235,7 @@ class Trainer:
         if not math.isfinite(loss):
             raise DivergedError(
                 f"the loss is {loss} at update {figures.update}; the last checkpoint is unharmed. "
-                f"{self._tamer()}"
+                f"{self._advice()}"
             )
         if not math.isfinite(figures.norm) and not self.scaler.is_enabled():
             raise DivergedError(
@@ -301,16 +301,16 @@ class Trainer:
             self._finish("patience")
         return Validation(figures, samples, improved, time.perf_counter() - start)
 
-    def _tamer(self) -> str:
-        """What to do against divergence; incremental descent clips nothing."""
-        clips = self.settings.clip or self.settings.optimizer == "incremental"
-        return f"Lower training.learning_rate{'' if clips else ', or set training.clip'}"
+    def _advice(self) -> str:
+        """What to do against divergence; incremental descent cannot clip."""
+        may_clip = not self.settings.clip and self.settings.optimizer != "incremental"
+        return f"Lower training.learning_rate{', or set training.clip' if may_clip else ''}"
 
     def _check_finite(self, figures: Mapping[str, Any]) -> None:
         if not math.isfinite(figures["loss"]):
             raise DivergedError(
                 f"the validation loss is {figures['loss']} after update {self.position.update}; the last "
-                f"checkpoint is unharmed. {self._tamer()}"
+                f"checkpoint is unharmed. {self._advice()}"
             )
 
     def cut_log(self) -> tuple[float, float, int]:
