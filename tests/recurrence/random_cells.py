@@ -257,7 +257,7 @@ def difference(
 ) -> str | None:
     """What differs by more than ``room`` and by more than the definition itself under small changes.
 
-    ``epsilon`` is the size of these changes: that of the rounding of whatever was found.
+    ``epsilon`` is the rounding of whatever was found; the changes are one to six times that size.
     """
     if _first_difference(found, expected, room, None) is None:
         return None
