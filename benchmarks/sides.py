@@ -65,7 +65,7 @@ def prepare(data: Corpus, placement: str, *, H: int, batch: int, pairs: int, sen
         for line, (source, target) in enumerate(data.pairs[:pairs], 1)
     ]
     task.learn(records)
-    task.settle()
+    task.fill_defaults()
     return Bench(task, task.examples(records), data.sources[:sentences])
 
 

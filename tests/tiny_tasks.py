@@ -93,7 +93,7 @@ def ready(task: str, folder: Path, settings: dict[str, Any] | None = None, data:
     made = make_task(settings_of(task, path, settings))
     records = list(made.read(source_of(made.config.data, str(path)), Repairs()))
     made.learn(records)
-    made.settle()
+    made.fill_defaults()
     examples = made.examples(records)
     torch.manual_seed(1)
     model = made.build_model()

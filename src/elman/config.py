@@ -1,6 +1,6 @@
 """Settings: TOML and ``key=value`` in, validated sections out; all mistakes are reported at once.
 
-A setting that is None is chosen from the data when training starts (``Task.settle``) and kept in the run.
+A setting that is None is chosen from the data when training starts (``Task.fill_defaults``) and kept.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ class PartName(str):
 class Registry:
     """Finds the class that a folder's file holds, importing that one file only when asked.
 
-    A file named ``base`` or starting with ``_`` is not a part; every other file of the folder
-    defines exactly one class derived from ``base``, and the file's name is its name.
+    The file ``base`` and what else the package names in ``SHARED`` is not a part; every other file of the
+    folder defines exactly one class derived from ``base``, and the file's name is its name.
     """
 
     def __init__(self, package: str, base: str) -> None:
@@ -119,8 +119,9 @@ class Registry:
         return part
 
     def _files(self) -> list[str]:
-        path = importlib.import_module(self.package).__path__
-        return [m.name for m in pkgutil.iter_modules(path) if m.name != "base" and m.name[0] != "_"]
+        package = importlib.import_module(self.package)
+        shared = {"base", *getattr(package, "SHARED", ())}
+        return [m.name for m in pkgutil.iter_modules(package.__path__) if m.name not in shared]
 
 
 CELLS = Registry("elman.cells", "Cell")

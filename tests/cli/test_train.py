@@ -10,7 +10,7 @@ from elman.cli.train import collect, network
 from elman.config import ModelSettings, read_toml
 from elman.registry import TASKS
 from elman.training.run import begin
-from elman.training.session import alone
+from elman.training.session import run_lock
 from tiny import elman
 from tiny_tasks import DATA
 
@@ -412,7 +412,7 @@ def test_a_run_that_another_process_prepares_is_not_removed(tmp_path):
     path.write_text("good\tpos\nbad\tneg\n", encoding="utf-8")
     command = ["train", "classify", "--train", path, "--out", run, "--resume"]
     begin(run, collect("classify", None, {"train": str(path)}, None, [], None))
-    with alone(run):
+    with run_lock(run):
         answer = elman(*command)
         assert (answer.code, "another process is training" in answer.err) == (2, True), answer.err
         assert (run / "config.toml").is_file()

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from elman import load, register
 from elman.errors import ConfigError
 from elman.models.counting import CountedModel
-from elman.models.embedding import Hiding, Pretrained, WordBatch
+from elman.models.embedding import Pretrained, RareTokenDropout, WordBatch
 from elman.registry import ATTENTIONS, CELLS, TASKS
 from elman.training.loop import Trainer
 from tiny_tasks import DATA, TEXTS, descend, ready, save
@@ -236,7 +236,7 @@ def test_the_sum_is_the_mean_times_the_count(task, tmp_path):
 @pytest.mark.parametrize("task", ["lm", "tag", "classify"])
 def test_rare_tokens_are_hidden_as_often_as_they_are_rare(task, tmp_path):
     one = ready(task, tmp_path, {"model.rare_dropout": 0.5})
-    [hiding] = [module for module in one.model.modules() if isinstance(module, Hiding)]
+    [hiding] = [module for module in one.model.modules() if isinstance(module, RareTokenDropout)]
     text = DATA[task].lower() if task == "tag" else DATA[task]  # letters tell its case
     words = re.split(r"[\s]+", text)
     for word in ("dog", "the"):

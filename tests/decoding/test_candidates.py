@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from elman.decoding._candidates import best_candidates, best_tokens, top_places
-from elman.decoding._draws import Urn
+from elman.decoding.candidates import best_candidates, best_tokens, top_places
+from elman.decoding.draws import Urn
 from elman.tensors.rows import Groups
 
 SIZES = [1, 3, 64, 512, 513, 576, 1000]

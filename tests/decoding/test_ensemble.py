@@ -4,9 +4,9 @@ import pytest
 import torch
 from step_functions import END, Model, Table, produced, row_of
 
-from elman.decoding._ensemble import ensemble
 from elman.decoding.base import decode
 from elman.decoding.beam import Beam
+from elman.decoding.ensemble import ensemble
 from elman.decoding.greedy import Greedy
 from elman.errors import ArgumentError
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from step_functions import END, STOP, Model, Table, V, log_probability, plain_beam, produced, row_of, run
 
-from elman.decoding._processors import NoRepeat, Prefix, Processor
 from elman.decoding.base import decode
 from elman.decoding.beam import Beam
 from elman.decoding.diverse import Diverse
 from elman.decoding.greedy import Greedy
+from elman.decoding.processors import NoRepeat, Prefix, Processor
 from elman.decoding.sample import Sample
 from elman.errors import ArgumentError
 

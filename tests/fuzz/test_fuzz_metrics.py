@@ -11,7 +11,7 @@ import pytest
 import torch
 from fuzzing import Entry, fuzz, text
 
-from elman.decoding._processors import Frame, NoRepeat, Prefix
+from elman.decoding.processors import Frame, NoRepeat, Prefix
 from elman.metrics.classification import Confusion, abbreviated
 from elman.metrics.sequences import METRICS, TOKENIZERS, SequenceScores, translation_scores
 from elman.metrics.spans import SpanCounts, legal_transitions, scheme, spans, well_formed

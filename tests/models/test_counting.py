@@ -14,7 +14,7 @@ from elman.models.counting import CountTagger, NaiveBayes, NgramGenerator, Ngram
 from elman.models.embedding import WordBatch
 from elman.models.generator import Generator
 from elman.models.language_model import LanguageModel
-from elman.text.batches import Stream, pad
+from elman.text.batches import Segments, pad
 
 V = 6
 TEXT = np.random.Generator(np.random.PCG64(5)).choice(V, 400, p=[0.4, 0.25, 0.15, 0.1, 0.07, 0.03])
@@ -25,7 +25,7 @@ def tensors(*arrays):
 
 
 def streamed(ids, length=1000):
-    return lambda: ((*tensors(*segment), None) for segment in Stream(np.asarray(ids), 1, length))
+    return lambda: ((*tensors(*segment), None) for segment in Segments(np.asarray(ids), 1, length))
 
 
 def counted(order=3, smoothing="kneser-ney", ids=TEXT, size=V):

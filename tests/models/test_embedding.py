@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from elman.models.embedding import Embedding, Hiding, Ngrams, Pretrained, WordBatch, Words
+from elman.models.embedding import Embedding, Ngrams, Pretrained, RareTokenDropout, WordBatch, Words
 
 IDS = torch.tensor([[3, 0], [1, 3]])
 
@@ -26,7 +26,7 @@ def test_an_embedding_is_E_x_L1():
 
 
 def test_hiding_shows_rare_tokens_as_unknown():
-    hiding = Hiding(0.5, [0, 0, 0, 1, 9], unknown=1)
+    hiding = RareTokenDropout(0.5, [0, 0, 0, 1, 9], unknown=1)
     tokens = torch.tensor([3, 4, 2]).repeat(4000, 1)
     shown = hiding.train()(tokens)
     shares = (shown == 1).float().mean(0)

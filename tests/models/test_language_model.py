@@ -5,7 +5,7 @@ import torch
 
 from comparison import assert_close
 from elman.config import ModelSettings
-from elman.models.embedding import Hiding, Pretrained
+from elman.models.embedding import Pretrained, RareTokenDropout
 from elman.models.language_model import LanguageModel
 
 IDS = torch.tensor([[3, 0, 2, 1]])
@@ -74,7 +74,7 @@ def test_a_state_continues():
 
 
 def test_hiding_only_in_training():
-    model = model_of(hiding=Hiding(0.99, [0, 0, 1, 1, 1], unknown=1))
+    model = model_of(hiding=RareTokenDropout(0.99, [0, 0, 1, 1, 1], unknown=1))
     assert torch.equal(model(IDS)[0], model(IDS)[0])
     model.train()
     assert any(not torch.equal(model(IDS)[0], model(IDS)[0]) for _ in range(20))

@@ -12,7 +12,7 @@ from elman.config import NetworkSettings
 from elman.decoding.base import select
 from elman.errors import ArgumentError, ShapeError, UnknownNameError
 from elman.models.embedding import Pretrained, Tokens
-from elman.models.seq2seq import Now, Seq2Seq, Shrinking, Source, look_together
+from elman.models.seq2seq import ActiveSources, DecoderState, Seq2Seq, Source, look_together
 from elman.registry import ATTENTIONS
 from elman.tensors.rows import real_rows
 from user_cells import Readout
@@ -174,7 +174,7 @@ def test_rows_of_one_example_equal_separate_rows(choices):
         source = batch.read(model)
         _, now, _ = model.step(batch.previous[:, 0], model.begin(source), source)
         now = select(now, index)
-        assert isinstance(now, Now)
+        assert isinstance(now, DecoderState)
         assert all(len(part) == 5 for part in tensors_of(now.state))
         assert now.examples.tolist() == index.tolist()
         first, now, weights = model.step(tokens, now, source)
@@ -610,7 +610,7 @@ def test_weights_survive_saving():
 def test_sources_that_nobody_asks_for_leave_memory():
     """Not at once: rows go when a quarter is done with; the others are found where they are then."""
     memory = Memory(*(torch.arange(8.0)[:, None] for _ in range(2)), torch.ones(8, 1, dtype=torch.bool))
-    asked = Shrinking(Source(memory, torch.arange(8.0)[:, None], (torch.zeros(8, 3),)))
+    asked = ActiveSources(Source(memory, torch.arange(8.0)[:, None], (torch.zeros(8, 3),)))
     for live, kept in (
         ([0, 0, 1, 2, 3, 4, 5, 6, 7], 8),
         ([0, 2, 3, 4, 5, 7], 8),

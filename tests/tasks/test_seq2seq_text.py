@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from elman import load
 from elman.errors import ColumnError, EmptyError, UnbalancedError
-from elman.models.embedding import Hiding
+from elman.models.embedding import RareTokenDropout
 from elman.tasks import seq2seq
 from elman.text.readers import Repairs
 from elman.text.vocabulary import END, UNKNOWN
@@ -222,7 +222,7 @@ def test_rare_words_are_unknown_and_hidden_on_the_source(tmp_path):
     one = ready("seq2seq", tmp_path, {"text.source.min_count": 2, "model.rare_dropout": 0.5})
     assert set(one.task.source.vocabulary.tokens[4:]) == {"the", "dog", "runs", "cat"}
     assert "ein" in one.task.target.vocabulary
-    [hiding] = [module for module in one.model.modules() if isinstance(module, Hiding)]
+    [hiding] = [module for module in one.model.modules() if isinstance(module, RareTokenDropout)]
     assert one.model.source.hiding is hiding
     for word, count in (("the", 5), ("cat", 2)):
         assert float(hiding.rates[one.task.source.vocabulary.id(word)]) == pytest.approx(0.5 / (0.5 + count))

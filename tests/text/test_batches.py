@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from elman.errors import ArgumentError
-from elman.text.batches import BATCHES_IN_A_POOL, Stream, pad, plan_batches
+from elman.text.batches import BATCHES_IN_A_POOL, Segments, pad, plan_batches
 
 
 def check_plan(lengths, batches, size, tokens):
@@ -126,7 +126,7 @@ def test_every_prediction_of_a_stream_is_served_once_and_rows_continue():
     for _ in range(300):
         rows, length = chance.randint(1, 9), chance.randint(1, 30)
         ids = np.arange(chance.randint(rows + 1, 400), dtype=np.int32)
-        stream = Stream(ids, rows, length)
+        stream = Segments(ids, rows, length)
         segments = list(stream)
         assert len(segments) == len(stream)
         inputs = np.concatenate([segment[0] for segment in segments], axis=1)
@@ -143,12 +143,12 @@ def test_every_prediction_of_a_stream_is_served_once_and_rows_continue():
 
 def test_one_row_covers_every_id_but_the_first():
     ids = np.array([7, 8, 9, 7, 5])
-    targets = np.concatenate([targets[0] for _, targets in Stream(ids, 1, 3)])
+    targets = np.concatenate([targets[0] for _, targets in Segments(ids, 1, 3)])
     assert targets.tolist() == [8, 9, 7, 5]
 
 
 def test_segments_of_a_stream_by_number():
-    stream = Stream(np.arange(12), rows=2, length=3)
+    stream = Segments(np.arange(12), rows=2, length=3)
     assert stream[-1][0].tolist() == stream[1][0].tolist() == [[3, 4], [8, 9]]
     for outside in (2, -3):
         with pytest.raises(IndexError):
@@ -157,7 +157,7 @@ def test_segments_of_a_stream_by_number():
 
 def test_what_a_stream_gives_may_be_changed():
     ids = np.arange(10)
-    inputs, _ = Stream(ids, 1, 5)[0]
+    inputs, _ = Segments(ids, 1, 5)[0]
     inputs[:] = 0
     assert ids.tolist() == list(range(10))
 
@@ -173,4 +173,4 @@ def test_what_a_stream_gives_may_be_changed():
 )
 def test_mistakes_in_a_stream(count, rows, length, problem):
     with pytest.raises(ArgumentError, match=problem):
-        Stream(np.arange(count), rows, length)
+        Segments(np.arange(count), rows, length)

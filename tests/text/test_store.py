@@ -35,7 +35,11 @@ def test_written_opened_and_held_are_the_same(tmp_path, monkeypatch):
     for trial in range(30):
         rows = random_rows(chance, chance.randint(1, 60))
         folder = tmp_path / str(trial)
-        for store in (Store.write(folder, iter(rows), "k"), Store.open(folder, "k"), Store.hold(iter(rows))):
+        for store in (
+            Store.write(folder, iter(rows), "k"),
+            Store.open(folder, "k"),
+            Store.in_memory(iter(rows)),
+        ):
             assert contents(store) == rows
             for name, field in store.fields.items():
                 assert field.values.dtype == np.int32
@@ -45,7 +49,7 @@ def test_written_opened_and_held_are_the_same(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("row", [[0, 1, 2], (0, 1, 2), range(3), np.arange(3), np.arange(3, dtype=np.int32)])
 def test_kinds_of_rows(row):
-    assert contents(Store.hold([{"ids": row}])) == [{"ids": [0, 1, 2]}]
+    assert contents(Store.in_memory([{"ids": row}])) == [{"ids": [0, 1, 2]}]
 
 
 def test_rows_by_number():
@@ -60,13 +64,13 @@ def test_rows_by_number():
 def test_empty_rows_and_no_rows(tmp_path):
     store = Store.write(tmp_path / "empty rows", [{"ids": []}, {"ids": []}], "k")
     assert contents(store) == [{"ids": []}, {"ids": []}]
-    for store in (Store.write(tmp_path / "no rows", [], "k"), Store.hold([])):
+    for store in (Store.write(tmp_path / "no rows", [], "k"), Store.in_memory([])):
         assert len(store) == 0
         assert store.fields == {}
 
 
 def test_what_is_stored_is_read_only(tmp_path):
-    for store in (Store.write(tmp_path, [{"ids": [1]}], "k"), Store.hold([{"ids": [1]}])):
+    for store in (Store.write(tmp_path, [{"ids": [1]}], "k"), Store.in_memory([{"ids": [1]}])):
         with pytest.raises(ValueError, match="read-only"):
             store.fields["ids"][0][0] = 2
 
@@ -207,7 +211,7 @@ def test_offsets_of_another_file_are_refused(tmp_path):
 def test_mistakes_leave_the_folder_as_it_was(tmp_path, rows, problem):
     Store.write(tmp_path, [{"ids": [7]}], "old")
     with pytest.raises(ArgumentError, match=problem):
-        Store.hold(rows)
+        Store.in_memory(rows)
     with pytest.raises(ArgumentError, match=problem):
         Store.write(tmp_path, rows, "new")
     assert Store.open(tmp_path, "new") is None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from runs import resume, set_back
+
 from tiny import elman
 from tiny_tasks import TEXTS
 

@@ -260,7 +260,7 @@ def test_a_start_that_another_process_continues_is_left_to_it(data, tmp_path, mo
 
         def begin(folder, config):
             run_module.begin(folder, config)
-            held.enter_context(session_module.alone(folder))
+            held.enter_context(session_module.run_lock(folder))
 
         monkeypatch.setattr(train_module, "begin", begin)
         answer = elman(*train_command("lm-sentence", data, run, SHORT))

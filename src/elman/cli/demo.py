@@ -15,7 +15,7 @@ from elman.predictor import Predictor, load
 from elman.training.loop import Trainer, count_parameters
 from elman.training.progress import Progress
 from elman.training.run import Prepared, begin
-from elman.training.session import alone
+from elman.training.session import run_lock
 
 CORPUS = "builtin:dates"
 MARK = ".demonstration"  # in the folder of a run: the next demonstration may take its place
@@ -55,7 +55,7 @@ def make_room(folder: Path) -> None:
     """Remove the run of an earlier demonstration; anything else in the way stays, and is an error."""
     run = folder / "run"
     if (run / MARK).is_file() and not run.is_symlink():
-        with alone(run):
+        with run_lock(run):
             shutil.rmtree(run)
         return
     for path in (run, *(folder / name for name in PICTURES)):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from elman.cli.output import fonts_told, put, put_json
 from elman.cli.probe import check_picture, save, told_apart
-from elman.cli.talk import fonts_told, put, put_json
 from elman.cli.use import check_target, opened
 from elman.errors import ArgumentError
 from elman.inspection.figures import curve_figure

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from elman.cli.talk import flush, notices_told
+from elman.cli.output import flush, notices_told
 from elman.errors import ArgumentError, ElmanError
 from elman.registry import users_place
 

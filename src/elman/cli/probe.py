@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from elman.cli.talk import fonts_told, put, put_json, say
+from elman.cli.output import fonts_told, put, put_json, say
 from elman.config import Config, changed
 from elman.corpora.base import ProbedCorpus, ProbeItem
 from elman.errors import ArgumentError

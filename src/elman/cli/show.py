@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from elman.cli.talk import put, put_json
+from elman.cli.output import put, put_json
 from elman.config import Config, Section, describe, to_toml, validate
 from elman.errors import ArgumentError
 from elman.registry import CORPORA, TASKS

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from elman.cli.talk import put_json, say
+from elman.cli.output import put_json, say
 from elman.config import (
     Config,
     DataSettings,
@@ -42,7 +42,7 @@ from elman.training.run import (
     settings_class,
     train_run,
 )
-from elman.training.session import LOCK, Interrupted, alone
+from elman.training.session import LOCK, Interrupted, run_lock
 from elman.training.sources import check_layout, corpus_settings, exists
 from elman.trust import Trust
 
@@ -179,7 +179,7 @@ def see_through(
         raise
     except Exception:  # a user's class may raise any
         if not continued:
-            with suppress(OSError, RunExistsError), alone(run):  # else another process goes on with it
+            with suppress(OSError, RunExistsError), run_lock(run):  # else another process goes on with it
                 if not (run / "last").exists():  # there is nothing to go on from
                     remove(run, empty=there)
         raise

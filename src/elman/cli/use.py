@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elman.cli.talk import figures_table, flush, fonts_told, put, put_json, say
+from elman.cli.output import figures_table, flush, fonts_told, put, put_json, say
 from elman.config import changed, parse_settings
 from elman.errors import ArgumentError, ColumnError, ConfigError, DataError, FileError
 from elman.predictor import Predictor, load

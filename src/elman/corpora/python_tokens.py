@@ -10,8 +10,8 @@ from itertools import islice
 from random import Random
 from typing import Any, ClassVar
 
-from elman.corpora._library import library_sources
 from elman.corpora.base import Corpus, split_of
+from elman.corpora.library import library_sources
 
 SIZES = {"train": 4_000, "dev": 500, "test": 500}  # lines at most
 LONGEST = 100  # characters in a line

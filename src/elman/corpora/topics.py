@@ -10,8 +10,8 @@ from itertools import chain
 from random import Random
 from typing import Any, ClassVar
 
-from elman.corpora._library import library_sources
 from elman.corpora.base import Corpus, split_of
+from elman.corpora.library import library_sources
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 MARKS = re.compile(r"[*`“”\"]|(?<=\s)'|'(?=[\s.,;:])")  # emphasis and quotation

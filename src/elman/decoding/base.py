@@ -19,29 +19,29 @@ from typing import Any, NamedTuple, NoReturn, Self
 import torch
 from torch import Tensor
 
-from elman.decoding._processors import Frame, Processor, hidden
-from elman.decoding._results import (
+from elman.decoding.processors import Frame, Processor, hidden
+from elman.decoding.results import (
     AT_END,
     AT_LENGTH,
     AT_STOP,
     GOES_ON,
     Finished,
-    Found,
     Hypothesis,
     Node,
     Records,
+    SearchResult,
     Trace,
 )
-from elman.decoding._rows import select
+from elman.decoding.rows import select
 from elman.errors import ArgumentError
 from elman.tensors.checks import check_size, check_tensor
 
 __all__ = [
     "Choice",
-    "Found",
     "Hypothesis",
-    "Live",
     "Node",
+    "SearchResult",
+    "SearchState",
     "Step",
     "Strategy",
     "Trace",
@@ -53,7 +53,7 @@ Step = Callable[[Tensor, Any], tuple[Tensor, Any, Any]]
 
 
 @dataclass(frozen=True)
-class Live:
+class SearchState:
     """The N sequences that are still growing, all of the same length.
 
     examples: (N,) which example each belongs to, rising; of one example there may be several.
@@ -84,7 +84,7 @@ class Live:
         """How many sequences of each example are wanted."""
         return self.finished.best.shape[1]
 
-    def at(self, index: Tensor) -> Live:
+    def at(self, index: Tensor) -> SearchState:
         """Some of the sequences."""
         return replace(
             self,
@@ -96,7 +96,7 @@ class Live:
             shown=None,
         )
 
-    def continued(self, choice: Choice, log_probs: Tensor) -> Live:
+    def continued(self, choice: Choice, log_probs: Tensor) -> SearchState:
         """The sequences with the tokens chosen for them."""
         tokens, rows, carry = choice
         return replace(
@@ -113,7 +113,7 @@ class Live:
 class Choice(NamedTuple):
     """tokens (M,): what comes next. rows (M,): the live sequence that each of them continues.
 
-    carry: what the strategy wants to know again about each of the M; it comes back as ``Live.carry``.
+    carry: what the strategy wants to know again about each of the M; it comes back as ``SearchState.carry``.
     """
 
     tokens: Tensor
@@ -140,7 +140,7 @@ class Strategy:
         """How many sequences of an example live at a time, at most."""
         return n_best
 
-    def choose(self, log_probs: Tensor, live: Live, generator: torch.Generator | None) -> Choice:
+    def choose(self, log_probs: Tensor, live: SearchState, generator: torch.Generator | None) -> Choice:
         """
         Args:
             log_probs: (N, V) of the next token of every live sequence; −∞ where a token is not allowed.
@@ -149,15 +149,15 @@ class Strategy:
         """
         raise NotImplementedError
 
-    def score(self, live: Live) -> Tensor:
+    def score(self, live: SearchState) -> Tensor:
         """(N,) how good sequences are that just finished; hypotheses are ordered by it."""
         return live.log_probability
 
-    def rank(self, live: Live) -> Tensor:
+    def rank(self, live: SearchState) -> Tensor:
         """(N,) what decides which finished sequences are given back where there are more than n_best."""
         return self.score(live)
 
-    def hopeful(self, live: Live) -> Tensor | None:
+    def hopeful(self, live: SearchState) -> Tensor | None:
         """(N,) which of the sequences are worth going on with; None: all."""
         return None
 
@@ -179,7 +179,7 @@ def decode(
     trace: int | None = None,
     keep_shown: bool = True,
     generator: torch.Generator | None = None,
-) -> list[Found]:
+) -> list[SearchResult]:
     """What the strategy finds for every example.
 
     Args:
@@ -206,7 +206,7 @@ def decode(
     [[3, 4, 5, 6], [6, 7]]
     """
     (B,) = check_tensor("first_tokens", first_tokens, ("N",)).shape
-    walk = _Walk(strategy, end, stop, banned, processors, min_length, max_length)
+    walk = Search(strategy, end, stop, banned, processors, min_length, max_length)
     strategy.check(check_size("n_best", n_best))
     if trace is not None:
         check_size("trace", trace, least=0)
@@ -214,7 +214,9 @@ def decode(
     records = Records(B, n_best, device, keep_shown=keep_shown, trace=trace)
     nothing = torch.zeros(B, 0, dtype=torch.long, device=device)
     zero = torch.zeros(B, dtype=torch.float64, device=device)
-    live = Live(torch.arange(B, device=device), nothing, nothing, zero, records.finished, walk.max_length)
+    live = SearchState(
+        torch.arange(B, device=device), nothing, nothing, zero, records.finished, walk.max_length
+    )
     tokens = first_tokens
     while True:
         log_probs, state, shown = step(tokens, state)
@@ -232,7 +234,7 @@ def decode(
             state = select(state, rows)
 
 
-def _going(live: Live, codes: Tensor, records: Records, strategy: Strategy) -> Live:
+def _going(live: SearchState, codes: Tensor, records: Records, strategy: Strategy) -> SearchState:
     """The sequences that go on; those that do not are noted."""
     over = codes != GOES_ON
     if over.any():
@@ -247,7 +249,7 @@ def _going(live: Live, codes: Tensor, records: Records, strategy: Strategy) -> L
     return live.at(going)
 
 
-class _Walk:
+class Search:
     """What holds for all steps: the rules, the strategy, and which tokens end a sequence."""
 
     def __init__(
@@ -267,7 +269,7 @@ class _Walk:
         if min_length > max_length:
             raise ArgumentError(f"min_length is {min_length}, more than max_length, which is {max_length}")
 
-    def choose(self, log_probs: Tensor, live: Live, generator: torch.Generator | None) -> Choice:
+    def choose(self, log_probs: Tensor, live: SearchState, generator: torch.Generator | None) -> Choice:
         """The strategy's choice among what the rules allow, checked."""
         if not live.length:
             self._check(len(live.examples), log_probs.shape[1])
@@ -289,7 +291,7 @@ class _Walk:
             self._explain(choice.rows[wrong][:1], log_probs, live, "chose a token that may not come")
         return choice
 
-    def codes(self, live: Live) -> Tensor:
+    def codes(self, live: SearchState) -> Tensor:
         """(N,) whether each sequence goes on, or what stopped it."""
         tokens = live.tokens[:, -1]
         codes = torch.full_like(tokens, AT_LENGTH if live.length == self.max_length else GOES_ON)
@@ -310,7 +312,7 @@ class _Walk:
         for rule in self.processors:
             rule.check(frame)
 
-    def _explain(self, rows: Tensor, log_probs: Tensor, live: Live, fault: str) -> NoReturn:
+    def _explain(self, rows: Tensor, log_probs: Tensor, live: SearchState, fault: str) -> NoReturn:
         """Why these rows of an example did not go on: the model, the rules, or a fault of the strategy."""
         example, V = int(live.examples[rows[0]]), log_probs.shape[1]
         if log_probs[rows].isnan().any():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from elman.decoding._candidates import best_candidates
-from elman.decoding.base import Choice, Live, Strategy
+from elman.decoding.base import Choice, SearchState, Strategy
+from elman.decoding.candidates import best_candidates
 from elman.errors import ArgumentError
 from elman.tensors.checks import check_number, check_size
 from elman.tensors.rows import Groups
@@ -52,7 +52,7 @@ class Beam(Strategy):
     def width(self, n_best: int) -> int:
         return self.beam
 
-    def choose(self, log_probs: Tensor, live: Live, generator: torch.Generator | None) -> Choice:
+    def choose(self, log_probs: Tensor, live: SearchState, generator: torch.Generator | None) -> Choice:
         found = best_candidates(log_probs, live.log_probability, Groups.of(live.examples), self.beam)
         room = self.beam - live.finished.number[found.examples]  # (U,)
         within = torch.arange(found.values.shape[1], device=room.device) < room[:, None]
@@ -60,7 +60,7 @@ class Beam(Strategy):
         rows = found.rows[kept]
         return Choice(found.tokens[kept], rows, self._coverage(live, rows))
 
-    def score(self, live: Live) -> Tensor:
+    def score(self, live: SearchState) -> Tensor:
         score = live.log_probability / self._divisor(live.length)
         coverage: Tensor | None = live.carry
         if coverage is None:
@@ -68,7 +68,7 @@ class Beam(Strategy):
         least = torch.finfo(coverage.dtype).tiny  # a weight may have been too small for its type
         return score + self.coverage_penalty * coverage.clamp(least, 1).log().sum(1)
 
-    def hopeful(self, live: Live) -> Tensor | None:
+    def hopeful(self, live: SearchState) -> Tensor | None:
         groups = Groups.of(live.examples)
         most = groups.spread(live.log_probability).amax(1) / self._divisor(live.max_length)  # (U,)
         worst = live.finished.best[groups.examples, -1]  # of the n_best; −∞ while there are fewer
@@ -83,7 +83,7 @@ class Beam(Strategy):
                 "largest number: lower it, 1 is the mean of a token"
             ) from None
 
-    def _coverage(self, live: Live, rows: Tensor) -> Tensor | None:
+    def _coverage(self, live: SearchState, rows: Tensor) -> Tensor | None:
         """(M, S) the attention that each position got so far; 1 more where there is none to get."""
         if not self.coverage_penalty:
             return None

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elman.decoding._candidates import top_places
-from elman.decoding._draws import Urn, check_temperature, make_generator, tempered, uniform
-from elman.decoding.base import Choice, Live, Strategy
+from elman.decoding.base import Choice, SearchState, Strategy
+from elman.decoding.candidates import top_places
+from elman.decoding.draws import Urn, check_temperature, make_generator, tempered, uniform
 from elman.tensors.rows import Groups
 
 
@@ -45,7 +45,7 @@ class Diverse(Strategy):
         self.temperature = check_temperature(temperature)
         self.generator = make_generator(seed)
 
-    def choose(self, log_probs: Tensor, live: Live, generator: torch.Generator | None) -> Choice:
+    def choose(self, log_probs: Tensor, live: SearchState, generator: torch.Generator | None) -> Choice:
         start = torch.zeros_like(live.log_probability)
         parents = live.carry if live.carry is not None else Perturbed(start, start)
         tokens, drawn = self._children(log_probs, parents, live.n_best, generator or self.generator)
@@ -59,7 +59,7 @@ class Diverse(Strategy):
         rows, columns = (groups.first[:, None] + places // k)[kept], (places % k)[kept]
         return Choice(tokens[rows, columns], rows, Perturbed(*(part[rows, columns] for part in drawn)))
 
-    def rank(self, live: Live) -> Tensor:
+    def rank(self, live: SearchState) -> Tensor:
         gumbel: Tensor = live.carry.gumbel
         return gumbel
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from elman.decoding._candidates import best_tokens
-from elman.decoding.base import Choice, Live, Strategy
+from elman.decoding.base import Choice, SearchState, Strategy
+from elman.decoding.candidates import best_tokens
 from elman.errors import ArgumentError
 
 
@@ -17,5 +17,5 @@ class Greedy(Strategy):
         if n_best > 1:
             raise ArgumentError(f"n_best is {n_best}; greedy finds one sequence: use beam, sample or diverse")
 
-    def choose(self, log_probs: Tensor, live: Live, generator: torch.Generator | None) -> Choice:
+    def choose(self, log_probs: Tensor, live: SearchState, generator: torch.Generator | None) -> Choice:
         return Choice(best_tokens(log_probs), torch.arange(len(log_probs), device=log_probs.device))

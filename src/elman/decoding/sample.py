@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from elman.decoding._draws import Urn, check_temperature, make_generator, tempered
-from elman.decoding.base import Choice, Live, Strategy
+from elman.decoding.base import Choice, SearchState, Strategy
+from elman.decoding.draws import Urn, check_temperature, make_generator, tempered
 from elman.errors import ArgumentError
 from elman.tensors.checks import check_number, check_size
 
@@ -44,7 +44,7 @@ class Sample(Strategy):
             raise ArgumentError(f"top_p is {top_p!r}; it must be a probability above 0, at most 1")
         self.generator = make_generator(seed)
 
-    def choose(self, log_probs: Tensor, live: Live, generator: torch.Generator | None) -> Choice:
+    def choose(self, log_probs: Tensor, live: SearchState, generator: torch.Generator | None) -> Choice:
         N, _ = log_probs.shape
         times = 1 if live.length else live.n_best  # an example branches at its first step
         tokens = Urn(self.distribution(log_probs)).draw(times, generator or self.generator)

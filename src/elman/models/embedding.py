@@ -27,7 +27,7 @@ class Embedding(nn.Module):
         return F.embedding(ids, self.weight)
 
 
-class Hiding(nn.Module):
+class RareTokenDropout(nn.Module):
     """In training a token that occurs n times is shown as unknown with probability ``α / (α + n)``.
 
     So the unknown token is learned from the rare ones, which it will stand for (Kiperwasser & Goldberg 2016).
@@ -113,7 +113,7 @@ class Tokens(nn.Module):
         V: int,
         width: int,
         *,
-        hiding: Hiding | None = None,
+        hiding: RareTokenDropout | None = None,
         token_dropout: float = 0.0,
         pretrained: Pretrained | None = None,
         unknown: int = 1,
@@ -161,7 +161,7 @@ class Words(nn.Module):
         V: int,
         width: int,
         *,
-        hiding: Hiding | None = None,
+        hiding: RareTokenDropout | None = None,
         token_dropout: float = 0.0,
         ngrams: Ngrams | None = None,
         pretrained: Pretrained | None = None,

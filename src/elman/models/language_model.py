@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman.config import ModelSettings
-from elman.models.embedding import Hiding, Pretrained, Tokens
+from elman.models.embedding import Pretrained, RareTokenDropout, Tokens
 from elman.models.encoder import Encoder
 
 
@@ -23,7 +23,7 @@ class LanguageModel(nn.Module):
         *,
         tied: bool,
         pretrained: Pretrained | None = None,
-        hiding: Hiding | None = None,
+        hiding: RareTokenDropout | None = None,
         unknown: int = 1,
     ) -> None:
         super().__init__()

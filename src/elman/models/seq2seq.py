@@ -34,7 +34,7 @@ class Source(NamedTuple):
     state: Any
 
 
-class Now(NamedTuple):
+class DecoderState(NamedTuple):
     """A decoder between two steps; rows on axis 0.
 
     state: of the recurrence. readout (N, ·): what the last step gave, if it is fed back.
@@ -174,12 +174,14 @@ class Seq2Seq(nn.Module):
         assert weight is not None
         return weight
 
-    def begin(self, source: Source) -> Now:
+    def begin(self, source: Source) -> DecoderState:
         """Before the first step; a row of the source may later be continued by several rows."""
         examples = torch.arange(len(first_of(source.state)), device=self.bias.device)
-        return Now(source.state, self._no_readout(len(examples)), None, examples)
+        return DecoderState(source.state, self._no_readout(len(examples)), None, examples)
 
-    def step(self, tokens: Tensor, now: Now, source: Source) -> tuple[Tensor, Now, Tensor | None]:
+    def step(
+        self, tokens: Tensor, now: DecoderState, source: Source
+    ) -> tuple[Tensor, DecoderState, Tensor | None]:
         """Log-probabilities (N, V) of what follows the tokens (N,), the state then, and attention (N, S)."""
         readout, now, weights = self._advance(self.target(tokens), now, source, self.rnn.step, grouped=True)
         return self.logits(readout).log_softmax(-1), now, weights
@@ -187,7 +189,7 @@ class Seq2Seq(nn.Module):
     def _walk(self, source: Source, B: int, T: int, feed: Callable[[int], Tensor]) -> Iterator[Tensor]:
         """Readouts (B, ·) step by step; ``feed`` gives the vectors (B, ·) that a step reads."""
         walk: Walk | None = None
-        now = Now(source.state, self._no_readout(B), None, torch.empty(0))
+        now = DecoderState(source.state, self._no_readout(B), None, torch.empty(0))
         for t in range(T):
             x = feed(t)
             walk = walk or Walk(self.rnn, x.new_empty(B, self.rnn.input_size), steps=T)
@@ -195,8 +197,8 @@ class Seq2Seq(nn.Module):
             yield readout
 
     def _advance(
-        self, x: Tensor, now: Now, source: Source, step: Callable[..., Any], *, grouped: bool = False
-    ) -> tuple[Tensor, Now, Tensor | None]:
+        self, x: Tensor, now: DecoderState, source: Source, step: Callable[..., Any], *, grouped: bool = False
+    ) -> tuple[Tensor, DecoderState, Tensor | None]:
         """One step of the decoder: readout (N, ·), the state after it, and where attention looked."""
         parts, context, weights = [x], None, None
         if source.context is not None:
@@ -211,9 +213,9 @@ class Seq2Seq(nn.Module):
             context, weights = self._look(y, now, source, grouped)
         readout = self._readout(y, context)
         kept = weights if self.attention is not None and self.attention.sequential else None
-        return readout, Now(state, readout if self.feeding else None, kept, now.examples), weights
+        return readout, DecoderState(state, readout if self.feeding else None, kept, now.examples), weights
 
-    def _look(self, query: Tensor, now: Now, source: Source, grouped: bool) -> tuple[Tensor, Tensor]:
+    def _look(self, query: Tensor, now: DecoderState, source: Source, grouped: bool) -> tuple[Tensor, Tensor]:
         """Context (N, ·) and weights (N, S) for queries (N, ·)."""
         assert self.attention is not None
         assert source.memory is not None
@@ -277,7 +279,7 @@ def look_together(
     return context[examples, groups.slot], weights[examples, groups.slot]
 
 
-class Shrinking:
+class ActiveSources:
     """Sources of which only those are kept that somebody still asks for.
 
     Rows are dropped when a quarter of them is done with, not at every step: copying what is left costs more

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from elman.config import DecodingSettings
-from elman.decoding._ensemble import ensemble
-from elman.decoding._processors import NoRepeat, Prefix, Processor
-from elman.decoding.base import Found, Hypothesis, Step, Strategy, decode
+from elman.decoding.base import Hypothesis, SearchResult, Step, Strategy, decode
+from elman.decoding.ensemble import ensemble
+from elman.decoding.processors import NoRepeat, Prefix, Processor
 from elman.errors import ConfigError, nearest
 from elman.registry import STRATEGIES
 from elman.text.units import Unit, make_unit
@@ -27,7 +27,7 @@ STRIDE = 7919  # between the seeds of batches
 
 
 @dataclass(frozen=True)
-class Beginning:
+class DecodingStart:
     """A model that has read a batch of prompts.
 
     step: gives what comes next. first: (B,) the tokens that it reads first. state: before these tokens.
@@ -71,7 +71,7 @@ def strategy_name(settings: DecodingSettings) -> str:
 
 
 def generate(
-    beginnings: Sequence[Beginning],
+    beginnings: Sequence[DecodingStart],
     settings: DecodingSettings,
     vocabulary: Vocabulary,
     *,
@@ -81,7 +81,7 @@ def generate(
     unit: Unit | None = None,
     trace: int | None = None,
     keep_shown: bool = True,
-) -> list[Found]:
+) -> list[SearchResult]:
     """What follows the prompts, as ``decoding.*`` says; several beginnings are models that decide together.
 
     Drawn sequences depend on the seed and on the batch that a prompt stands in.
@@ -148,7 +148,7 @@ class Generates:
         """Of what is written."""
         return self.vocabulary
 
-    def begin(self, model: Any, prompts: Sequence[str]) -> Beginning:
+    def begin(self, model: Any, prompts: Sequence[str]) -> DecodingStart:
         """The model after it has read the prompts."""
         raise NotImplementedError
 
@@ -227,9 +227,9 @@ class Generates:
         *,
         trace: int | None = None,
         keep_shown: bool = True,
-    ) -> list[Found]:
+    ) -> list[SearchResult]:
         """What the model and its partners find for each prompt."""
-        found: dict[int, Found] = {}
+        found: dict[int, SearchResult] = {}
         seed = settings.seed
         for batch, numbers in enumerate(self.together(prompts, self.most_together(settings))):
             part = [prompts[number] for number in numbers]
@@ -249,7 +249,7 @@ class Generates:
         return [found[number] for number in range(len(prompts))]
 
 
-def n_best(found: Found, join: Callable[[Hypothesis], str]) -> list[dict[str, Any]]:
+def n_best(found: SearchResult, join: Callable[[Hypothesis], str]) -> list[dict[str, Any]]:
     """All hypotheses of an example for people and programs; ``join`` makes a text of one."""
     return [
         {"text": join(one), "log_probability": one.log_probability, "score": one.score}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.config import TextSettings
-from elman.models.embedding import Hiding, Pretrained, Tokens
+from elman.models.embedding import Pretrained, RareTokenDropout, Tokens
 from elman.tasks.base import vocabulary_from
 from elman.text.units import Unit, make_unit
 from elman.text.vectors import Vectors, coverage, read_vectors, wanted_forms
@@ -85,7 +85,7 @@ class Side:
         return Tokens(
             len(self.vocabulary),
             width,
-            hiding=Hiding(rare_dropout, self.counts, unknown) if rare_dropout else None,
+            hiding=RareTokenDropout(rare_dropout, self.counts, unknown) if rare_dropout else None,
             token_dropout=token_dropout,
             pretrained=pretrained,
             unknown=unknown,

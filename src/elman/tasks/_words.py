@@ -123,7 +123,7 @@ class WordTask(Task[C]):
         """As every task, with the words of the lexicon beside the numbers (in a cache: a second store)."""
         lexicon = self.lexicon()
         if folder is None:
-            held = Store.hold(self.encode(records, lexicon))
+            held = Store.in_memory(self.encode(records, lexicon))
             return Examples(held, lexicon.words, lexicon)
         words_key = f"{key} words"
         store, spelled = Store.open(folder / "examples", key), Store.open(folder / "words", words_key)

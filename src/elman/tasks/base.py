@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from elman.config import Config, NetworkSettings, TextSettings, changed, to_toml
 from elman.errors import ConfigError, RunError, nearest
-from elman.models.embedding import Hiding, Pretrained
+from elman.models.embedding import Pretrained, RareTokenDropout
 from elman.tensors.transfer import moved
-from elman.text.batches import Stream, plan_batches
+from elman.text.batches import Segments, plan_batches
 from elman.text.files import write_text
 from elman.text.lexicon import Lexicon
 from elman.text.readers import Record, Repairs, Source
@@ -58,9 +58,9 @@ class Examples:
     lexicon: Lexicon | None = None
 
     @classmethod
-    def hold(cls, rows: Iterable[Any], lexicon: Lexicon) -> Examples:
+    def in_memory(cls, rows: Iterable[Any], lexicon: Lexicon) -> Examples:
         """Examples in memory whose words the lexicon has numbered."""
-        return cls(Store.hold(rows), lexicon.words, lexicon)
+        return cls(Store.in_memory(rows), lexicon.words, lexicon)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -134,7 +134,7 @@ class Task(Generic[C]):
     def examples(self, records: Iterable[Record], folder: Path | None = None, key: str = "") -> Examples:
         """Encoded examples: in memory, or in a cache folder that is used again if its key fits."""
         if folder is None:
-            return Examples(Store.hold(self.encode(records)))
+            return Examples(Store.in_memory(self.encode(records)))
         store = Store.open(folder, key)
         return Examples(store or Store.write(folder, self.encode(records), key))
 
@@ -144,7 +144,7 @@ class Task(Generic[C]):
         """Settings for those that the user left open; called after ``learn``."""
         raise NotImplementedError
 
-    def settle(self) -> None:
+    def fill_defaults(self) -> None:
         """Fill the open settings."""
         hidden = self.config.model.hidden
         usual = {
@@ -217,10 +217,10 @@ class Task(Generic[C]):
         """The pretrained vectors of the known words: a run that is continued has learned its words before."""
         raise NotImplementedError
 
-    def hiding(self, vocabulary: Vocabulary) -> Hiding | None:
+    def hiding(self, vocabulary: Vocabulary) -> RareTokenDropout | None:
         """What shows rare tokens as unknown in training, if the settings ask for it."""
         strength = self.config.model.rare_dropout
-        return Hiding(strength, self.counts, vocabulary.id(UNKNOWN)) if strength else None
+        return RareTokenDropout(strength, self.counts, vocabulary.id(UNKNOWN)) if strength else None
 
     def pretrained(self, rows: int) -> Pretrained | None:
         """The table of pretrained vectors, if the settings name a file of them."""
@@ -228,7 +228,7 @@ class Task(Generic[C]):
             return None
         return Pretrained(rows, self.vector_width, tuned=self.config.text.tune_vectors)
 
-    def plan(self, examples: Examples, epoch: int) -> Sequence[Any] | Stream:
+    def plan(self, examples: Examples, epoch: int) -> Sequence[Any] | Segments:
         """The batches of an epoch in order: keys that ``collate`` understands."""
         raise NotImplementedError
 

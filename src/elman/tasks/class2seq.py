@@ -12,12 +12,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from elman.config import Config, DecodingSettings, ModelSettings, Part, TextSettings, TrainingSettings
-from elman.decoding.base import Found, Hypothesis
+from elman.decoding.base import Hypothesis, SearchResult
 from elman.errors import EmptyError, LabelError, SyntaxProblem, nearest
 from elman.models.counting import NgramGenerator
 from elman.models.generator import Generator
 from elman.models.losses import output_loss
-from elman.tasks._generation import Beginning, Generates, n_best, unrolled
+from elman.tasks._generation import DecodingStart, Generates, n_best, unrolled
 from elman.tasks.base import Examples, Loss, Task, tensor, vocabulary_of
 from elman.tensors.rows import pick, real_rows
 from elman.text.batches import pad, plan_batches
@@ -167,8 +167,8 @@ class Class2Seq(Task[Class2SeqSettings], Generates):
             ),
         }
 
-    def settle(self) -> None:
-        super().settle()
+    def fill_defaults(self) -> None:
+        super().fill_defaults()
         self.check_decoding(self.config.decoding)
 
     def build_model(self) -> nn.Module:
@@ -241,7 +241,7 @@ class Class2Seq(Task[Class2SeqSettings], Generates):
         found = self.search(model, prompts, settings, trace=trace or 0)
         return [self._answer(*pair, settings) for pair in zip(prompts, found, strict=True)]
 
-    def begin(self, model: Generator, prompts: Sequence[str]) -> Beginning:
+    def begin(self, model: Generator, prompts: Sequence[str]) -> DecodingStart:
         x = self._vectors(self._keys(prompts))
         soft = self.config.model.feedback == "soft"
 
@@ -250,7 +250,9 @@ class Class2Seq(Task[Class2SeqSettings], Generates):
             log_probs, hidden = model.step(tokens if fed is None else fed, hidden)
             return log_probs, (hidden, log_probs.exp() if soft else None), None
 
-        return Beginning(step, torch.full((len(x),), self.start, device=self.device), (model.start(x), None))
+        return DecodingStart(
+            step, torch.full((len(x),), self.start, device=self.device), (model.start(x), None)
+        )
 
     def end_marker(self, settings: DecodingSettings) -> int:
         return self.end
@@ -286,7 +288,7 @@ class Class2Seq(Task[Class2SeqSettings], Generates):
         best = [one.best for one in self.search(model, [self._prompt(key) for key in keys], settings)]
         return [[*one.tokens, self.end] if one.stopped == "end" else one.tokens for one in best]
 
-    def _answer(self, prompt: str, found: Found, settings: DecodingSettings) -> dict[str, Any]:
+    def _answer(self, prompt: str, found: SearchResult, settings: DecodingSettings) -> dict[str, Any]:
         best, names = found.best, self.vocabulary.tokens
 
         def join(hypothesis: Hypothesis) -> str:

@@ -204,7 +204,7 @@ class Classify(WordTask[ClassifySettings]):
         if not rows:
             return results
         real = [i for i, words in enumerate(split) if words]
-        examples = Examples.hold(rows, lexicon)
+        examples = Examples.in_memory(rows, lexicon)
         for key in self.in_order(examples):
             chances = model(self.word_batch(examples, key)).softmax(-1)
             for i, row in zip(key, chances.tolist(), strict=True):

@@ -14,15 +14,15 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from elman.config import Config, DecodingSettings, ModelSettings, TextSettings
-from elman.decoding.base import Found, Hypothesis
+from elman.decoding.base import Hypothesis, SearchResult
 from elman.errors import EmptyError
 from elman.models.counting import NgramLM
 from elman.models.language_model import LanguageModel
 from elman.models.losses import layer_loss, output_loss
-from elman.tasks._generation import Beginning, Generates, n_best, unrolled
+from elman.tasks._generation import DecodingStart, Generates, n_best, unrolled
 from elman.tasks.base import Examples, Loss, Task, tensor, vocabulary_from, vocabulary_of
 from elman.tensors.rows import pick, real_rows
-from elman.text.batches import Stream, pad, plan_batches
+from elman.text.batches import Segments, pad, plan_batches
 from elman.text.readers import Record, Repairs, Source, read_fields, read_text
 from elman.text.vectors import Vectors, coverage, read_vectors, wanted_forms
 from elman.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
@@ -162,8 +162,8 @@ class Lm(Task[LmSettings], Generates):
         """Of a stream the examples are its segments."""
         return self.config.training.truncate or 1 if self.streams else super().losses_of_example()
 
-    def settle(self) -> None:
-        super().settle()
+    def fill_defaults(self) -> None:
+        super().fill_defaults()
         self.check_decoding(self.config.decoding)
 
     def build_model(self) -> nn.Module:
@@ -182,7 +182,7 @@ class Lm(Task[LmSettings], Generates):
     def read_matrix(self) -> NDArray[Any]:
         return self._read_vectors().rows(self.vocabulary.tokens[1:])
 
-    def plan(self, examples: Examples, epoch: int) -> Sequence[Any] | Stream:
+    def plan(self, examples: Examples, epoch: int) -> Sequence[Any] | Segments:
         settings = self.config.training
         if self.streams:
             return self._stream(examples, settings.batch_size or 1, settings.truncate or 35)
@@ -276,7 +276,7 @@ class Lm(Task[LmSettings], Generates):
         found = self.search(model, prompts, settings, trace=trace)
         return [self._answer(*pair, settings) for pair in zip(prompts, found, strict=True)]
 
-    def begin(self, model: LanguageModel, prompts: Sequence[str]) -> Beginning:
+    def begin(self, model: LanguageModel, prompts: Sequence[str]) -> DecodingStart:
         """The prompts are read at once; what follows their last tokens is known before the first step."""
         ids, lengths = (
             tensor(array, self.device)
@@ -293,7 +293,7 @@ class Lm(Task[LmSettings], Generates):
             log_probs, hidden = model.step(tokens, hidden)
             return log_probs, (hidden, None), None
 
-        return Beginning(step, ids[rows, lengths - 1], (after, log_probs))
+        return DecodingStart(step, ids[rows, lengths - 1], (after, log_probs))
 
     def end_marker(self, settings: DecodingSettings) -> int:
         """In a stream of characters a line's end is one more of them: nothing ends it but a stop."""
@@ -342,9 +342,9 @@ class Lm(Task[LmSettings], Generates):
     def _read_vectors(self) -> Vectors:
         return read_vectors(str(self.config.text.vectors), wanted_forms(self.vocabulary.tokens))
 
-    def _stream(self, examples: Examples, rows: int, length: int) -> Stream:
+    def _stream(self, examples: Examples, rows: int, length: int) -> Segments:
         ids = examples.store.fields["token"].values
-        return Stream(ids, min(rows, max(1, len(ids) // 2)), length)
+        return Segments(ids, min(rows, max(1, len(ids) // 2)), length)
 
     def _evaluation(self, examples: Examples, rows: int = 1) -> Iterator[Any]:
         if self.streams:
@@ -362,7 +362,7 @@ class Lm(Task[LmSettings], Generates):
             return [self.start, *(token for line in lines for token in line)]
         return [token for line in lines for token in (self.start, *line)]  # each line follows the end of one
 
-    def _answer(self, prompt: str, found: Found, settings: DecodingSettings) -> dict[str, Any]:
+    def _answer(self, prompt: str, found: SearchResult, settings: DecodingSettings) -> dict[str, Any]:
         best, tokens = found.best, self._tokens(found.best)
         answer: dict[str, Any] = {
             "prompt": prompt,

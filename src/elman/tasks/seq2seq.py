@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elman.config import DecodingSettings, NetworkSettings
-from elman.decoding.base import Found, Hypothesis
+from elman.decoding.base import Hypothesis, SearchResult
 from elman.errors import ColumnError, ConfigError, EmptyError
 from elman.metrics.sequences import METRICS, SequenceScores, quickly_edited, translation_scores
 from elman.models import seq2seq as models
 from elman.models.losses import layer_loss, output_loss
-from elman.tasks._generation import Beginning, Generates, n_best, unrolled
+from elman.tasks._generation import DecodingStart, Generates, n_best, unrolled
 from elman.tasks._seq2seq import Seq2SeqSettings, forcing
 from elman.tasks._sides import Side
 from elman.tasks.base import Examples, Loss, Task, read_json, tensor
@@ -149,8 +149,8 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
             and self.source.unit.name == self.target.unit.name == "word",
         }
 
-    def settle(self) -> None:
-        super().settle()
+    def fill_defaults(self) -> None:
+        super().fill_defaults()
         self.check_decoding(self.config.decoding)
 
     def check_decoding(self, settings: DecodingSettings) -> None:
@@ -289,16 +289,16 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
             answers[number] = self._answer(prompts[number], one, settings)
         return answers
 
-    def begin(self, model: models.Seq2Seq, prompts: Sequence[str]) -> Beginning:
+    def begin(self, model: models.Seq2Seq, prompts: Sequence[str]) -> DecodingStart:
         """Sources, none of them empty, read and ready for the first token."""
         rows = [np.array(self.source.vocabulary.ids(self.source.split(text))) for text in prompts]
         sources, first = self._beginnings(rows)
         ids, ends = pad(sources)
         lengths = tensor(ends, self.device)
         source = model.read(tensor(ids, self.device), torch.from_numpy(ends))
-        asked = models.Shrinking(source)
+        asked = models.ActiveSources(source)
 
-        def step(tokens: Tensor, now: models.Now) -> tuple[Tensor, Any, Any]:
+        def step(tokens: Tensor, now: models.DecoderState) -> tuple[Tensor, Any, Any]:
             examples = now.examples
             left, rows = asked.at(examples)
             log_probs, after, weights = model.step(tokens, now._replace(examples=rows), left)
@@ -307,7 +307,7 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
                 return log_probs, after, None
             return log_probs, after, {"attention": weights, "source_length": lengths[examples]}
 
-        return Beginning(step, tensor(first, self.device), model.begin(source))
+        return DecodingStart(step, tensor(first, self.device), model.begin(source))
 
     @property
     def output_vocabulary(self) -> Vocabulary:
@@ -395,7 +395,7 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
         words = self.source.unit.name == self.target.unit.name == "word"
         return bool(settings.copy_unknown) and words and self.config.model.attention != "none"
 
-    def _answer(self, source: str, found: Found, settings: DecodingSettings) -> dict[str, Any]:
+    def _answer(self, source: str, found: SearchResult, settings: DecodingSettings) -> dict[str, Any]:
         best = found.best
         tokens = self._tokens(source, best, settings)
         text = self.unit.join(tokens)
@@ -424,7 +424,7 @@ class Seq2Seq(Task[Seq2SeqSettings], Generates):
                     tokens[place] = words[int(shown["attention"][: len(words)].argmax())]
         return tokens
 
-    def _traced(self, source: str, tokens: list[str], found: Found) -> dict[str, Any]:
+    def _traced(self, source: str, tokens: list[str], found: SearchResult) -> dict[str, Any]:
         """Step by step: where attention looked, what else could have come, and the whole search."""
         best, names = found.best, self.target.vocabulary.tokens
         words = self.source.split(source)

@@ -215,7 +215,7 @@ class Tag(WordTask[TagSettings]):
         ]
         lexicon = self.lexicon()
         rows = [{"word": lexicon.ids(self.words_of(record))} for record in records]
-        examples = Examples.hold(rows, lexicon)
+        examples = Examples.in_memory(rows, lexicon)
         results: list[tuple[list[str], list[float]]] = [([], [])] * len(sentences)
         for key in self.in_order(examples):
             words = self.word_batch(examples, key)

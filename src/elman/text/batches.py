@@ -71,7 +71,7 @@ def pad(rows: Sequence[Integers], value: int = 0) -> tuple[NDArray[np.int64], ND
     return padded, lengths
 
 
-class Stream:
+class Segments:
     """One long sequence as ``rows`` parallel parts, cut in time for truncated backpropagation.
 
     N ids make N - 1 predictions: each id but the last is an input, and its target is the id after it.
@@ -82,7 +82,7 @@ class Stream:
     not served are the last ``remainder = (N - 1) % rows`` predictions, fewer than there are rows;
     with one row there are none, so evaluation covers every id but the first, which nothing precedes.
 
-    >>> stream = Stream(np.arange(12), rows=2, length=3)
+    >>> stream = Segments(np.arange(12), rows=2, length=3)
     >>> len(stream), stream.steps, stream.remainder
     (2, 5, 1)
     >>> inputs, targets = stream[1]

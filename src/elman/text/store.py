@@ -52,7 +52,7 @@ class Store:
     ``meta.json`` has the key, which says what was encoded and how, the size and SHA-256 of every file, and
     its own SHA-256. It comes last, so a folder whose ``meta.json`` fits is complete.
 
-    >>> store = Store.hold([{"words": [4, 5, 6], "tags": [0, 1, 0]}, {"words": [7], "tags": [1]}])
+    >>> store = Store.in_memory([{"words": [4, 5, 6], "tags": [0, 1, 0]}, {"words": [7], "tags": [1]}])
     >>> len(store), store.fields["words"][0].tolist(), store.fields["tags"].lengths.tolist()
     (2, [4, 5, 6], [3, 1])
     """
@@ -64,7 +64,7 @@ class Store:
         return next((len(field) for field in self.fields.values()), 0)
 
     @classmethod
-    def hold(cls, rows: Iterable[Row]) -> Store:
+    def in_memory(cls, rows: Iterable[Row]) -> Store:
         """The rows in memory, for what is read once."""
         sinks: dict[str, io.BytesIO] = {}
 

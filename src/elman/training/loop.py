@@ -17,7 +17,7 @@ from torch.optim import SGD
 from elman.errors import DivergedError
 from elman.models.counting import CountedModel
 from elman.tasks.base import Examples, Loss, Task
-from elman.text.batches import Stream
+from elman.text.batches import Segments
 from elman.training.averaging import Averaging
 from elman.training.figures import Figures
 from elman.training.optim import (
@@ -118,7 +118,7 @@ class Trainer:
         plan = task.plan(examples, 0)
         batches = len(plan)
         # (λ/n): of a stream the examples are the segments of its rows
-        self.n = plan.rows * batches if isinstance(plan, Stream) else len(examples)
+        self.n = plan.rows * batches if isinstance(plan, Segments) else len(examples)
         self.epoch_updates = -(-batches // settings.accumulate)
         self.total = (settings.epochs or 1) * self.epoch_updates
         if settings.max_steps is not None:
@@ -130,7 +130,7 @@ class Trainer:
 
     def run(self) -> Iterator[Update | Validation]:
         """Train from the present position to the end; what comes next follows from the position alone."""
-        plan: Sequence[Any] | Stream = ()
+        plan: Sequence[Any] | Segments = ()
         planned = None
         while True:
             now = self.position
@@ -147,7 +147,7 @@ class Trainer:
                     plan, planned = self.task.plan(self.examples, now.epoch), now.epoch
                 yield self._update(plan)
 
-    def _update(self, plan: Sequence[Any] | Stream) -> Update:
+    def _update(self, plan: Sequence[Any] | Segments) -> Update:
         """Forward, backward and one step of the optimiser over ``accumulate`` batches."""
         start = time.perf_counter()
         now = self.position
@@ -218,11 +218,11 @@ class Trainer:
         self.scaler.update()
         self.averaging.update(self.model)
         if self.deferred:
-            self._settle()
+            self._read_pending()
             self.pending = figures
         return figures
 
-    def _settle(self) -> None:
+    def _read_pending(self) -> None:
         """Take the figures of the last update into the position, where they are not there yet."""
         figures, self.pending = self.pending, None
         if figures is not None:
@@ -251,7 +251,7 @@ class Trainer:
 
     def _end_epoch(self) -> None:
         """Begin the next pass, or finish: by number, or because the objective no longer changes."""
-        self._settle()
+        self._read_pending()
         now = self.position
         tolerance, last = self.settings.tolerance, now.last_objective
         calm = bool(tolerance) and last is not None and abs(last - now.objective) <= tolerance * abs(last)
@@ -276,7 +276,7 @@ class Trainer:
     def _validate(self) -> Validation:
         """Figures with the averaged weights; early stopping and plateaus look at them."""
         start = time.perf_counter()
-        self._settle()
+        self._read_pending()
         self.model.eval()
         with self.averaging.applied(self.model), torch.no_grad(), products(self.settings.precision):
             figures = self.task.validate(self.model, self.dev)
@@ -315,7 +315,7 @@ class Trainer:
 
     def cut_log(self) -> tuple[float, float, int]:
         """(mean loss, mean norm, tokens read) since the last line of the log, which starts anew."""
-        self._settle()
+        self._read_pending()
         now = self.position
         self.position = replace(now, log_loss=0.0, log_count=0, log_tokens=0, log_norm=0.0, log_updates=0)
         return now.log_loss / max(1, now.log_count), now.log_norm / max(1, now.log_updates), now.log_tokens
@@ -327,7 +327,7 @@ class Trainer:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that the rest of the training depends on; ``model`` is what is to be used."""
-        self._settle()
+        self._read_pending()
         tensors, values = optimizer_tensors(self.optimizer)
         extra = {f"rng.{name}": state for name, state in random_states(self.task.device).items()}
         carried: list[Tensor] = []

@@ -37,13 +37,13 @@ from elman.training.session import (
     Interrupted,
     Observer,
     Session,
-    alone,
     check_log,
     closing,
     cut,
     end_of,
     explained,
     log_size,
+    run_lock,
     signals,
     write_text,
 )
@@ -105,7 +105,7 @@ def begin(run: Path, config: Config) -> None:
     _check_free(run)
     with explained(run):
         run.mkdir(parents=True, exist_ok=True)
-    with alone(run):
+    with run_lock(run):
         _check_free(run)
         write_text(run / SETTINGS, seal(text))
 
@@ -121,7 +121,7 @@ def prepare(task: Task[Any], cache: Path | None = None) -> Prepared:
     task.learn(train)
     if dev.part is not None:
         task.meet(dev)
-    task.settle()
+    task.fill_defaults()
     return _encoded(task, train, dev, cache)
 
 
@@ -247,7 +247,7 @@ def train_run(
 
     A signal (Ctrl-C, SIGTERM) saves and raises ``Interrupted``.
     """
-    with alone(run):
+    with run_lock(run):
         return _train(run, observers, say, announce, trust)
 
 

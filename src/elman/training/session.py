@@ -175,7 +175,7 @@ class Session:
 
 
 @contextmanager
-def alone(run: Path) -> Iterator[None]:
+def run_lock(run: Path) -> Iterator[None]:
     """No second process trains in this folder; the lock goes with the process, however it ends."""
     path = run / LOCK
     with explained(path):

@@ -1,4 +1,4 @@
-"""Made ``runs.tar.xz``: a small run of every task, and what each predicts; run by the version that is to be kept.
+"""Made ``runs.tar.xz``: a small run of every task and what it predicts, by the version that is to be kept.
 
 ``python make.py FOLDER`` in a checkout of that version; then ``tar -cJf runs.tar.xz *`` in the folder.
 """

@@ -14,7 +14,7 @@ from elman.errors import ArgumentError
 from elman.tensors.checks import check_size
 
 if TYPE_CHECKING:
-    from elman.decoding.base import Live
+    from elman.decoding.base import SearchState
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Processor:
     def check(self, frame: Frame) -> None:
         """Raise if the rule cannot be kept; called once, when the size of the vocabulary is known."""
 
-    def process(self, log_probs: Tensor, live: Live) -> Tensor:
+    def process(self, log_probs: Tensor, live: SearchState) -> Tensor:
         """The log probabilities (N, V) that the rule leaves; what was given is not changed."""
         raise NotImplementedError(f"{type(self).__name__} has to define process()")
 
@@ -54,7 +54,7 @@ class NoRepeat(Processor):
     def __init__(self, n: int) -> None:
         self.n = check_size("no_repeat", n)
 
-    def process(self, log_probs: Tensor, live: Live) -> Tensor:
+    def process(self, log_probs: Tensor, live: SearchState) -> Tensor:
         n, length = self.n, live.length
         if length < n:
             return log_probs
@@ -96,7 +96,7 @@ class Prefix(Processor):
                     "take it out of the prefix or out of stop"
                 )
 
-    def process(self, log_probs: Tensor, live: Live) -> Tensor:
+    def process(self, log_probs: Tensor, live: SearchState) -> Tensor:
         if live.length >= self.table.shape[1]:
             return log_probs
         wanted = self.table[:, live.length].to(log_probs.device)[live.examples]  # (N,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from elman.decoding._candidates import chunk_parts, chunk_tokens, chunk_width
+from elman.decoding.candidates import chunk_parts, chunk_tokens, chunk_width
 from elman.errors import ArgumentError
 from elman.tensors.checks import check_number, check_size
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elman.decoding._rows import select
+from elman.decoding.rows import select
 from elman.tensors.rows import Groups
 
 if TYPE_CHECKING:
-    from elman.decoding.base import Live, Strategy
+    from elman.decoding.base import SearchState, Strategy
 
 Stopped = Literal["end", "stop", "length"]
 STOPPED: tuple[Stopped | None, ...] = (None, "end", "stop", "length")  # by code
@@ -71,7 +71,7 @@ class Node(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What was found for one example: hypotheses, best first, and, if asked for, all that was ever kept."""
 
     hypotheses: list[Hypothesis]
@@ -118,7 +118,7 @@ class Records:
         self.trees: list[list[Node]] = [[] for _ in range(B)]
         self.nodes: list[int | None] = [None] * B  # of the live rows
 
-    def note_step(self, live: Live, log_probs: Tensor) -> None:
+    def note_step(self, live: SearchState, log_probs: Tensor) -> None:
         """What the step showed, and what a trace says of its distribution."""
         if self.keep_shown:
             self.shown.append(live.shown)
@@ -127,7 +127,7 @@ class Records:
             top = log_probs.topk(min(self.top, log_probs.shape[1]), 1)
             self.seen.append((live.log_probability, entropy, top.indices, top.values))
 
-    def note_tree(self, live: Live, codes: Tensor) -> None:
+    def note_tree(self, live: SearchState, codes: Tensor) -> None:
         """The sequences just continued as nodes."""
         if self.top is None:
             return
@@ -145,7 +145,7 @@ class Records:
         if self.top is not None:
             self.nodes = [self.nodes[row] for row in rows.tolist()]
 
-    def finish(self, live: Live, codes: Tensor, strategy: Strategy) -> Finished:
+    def finish(self, live: SearchState, codes: Tensor, strategy: Strategy) -> Finished:
         """Take sequences that are complete; how many there are now, and how good."""
         ranks = strategy.rank(live)
         scores = strategy.score(live)
@@ -160,7 +160,7 @@ class Records:
         self.finished = Finished(number, best)
         return self.finished
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[SearchResult]:
         """Of every example the n_best of greatest rank, in the order of their scores."""
         B, n_best = self.finished.best.shape
         places = [(step, place) for step, done in enumerate(self.done) for place in range(len(done.codes))]
@@ -177,7 +177,7 @@ class Records:
             step, place = places[number]
             hypotheses[examples[number]].append(self._hypothesis(self.done[step], place))
         trees = self.trees if self.top is not None else [None] * B
-        return [Found(own, tree) for own, tree in zip(hypotheses, trees, strict=True)]
+        return [SearchResult(own, tree) for own, tree in zip(hypotheses, trees, strict=True)]
 
     def _hypothesis(self, done: Done, place: int) -> Hypothesis:
         tokens, rows = done.tokens[place].tolist(), done.rows[place].tolist()
