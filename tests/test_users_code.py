@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from elman.errors import RunError
 from elman.users_code import Code
 from marked import marked, ran
 
@@ -119,3 +120,25 @@ def test_what_is_not_there(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises((ImportError, OSError)):
         Code.find(place)
+
+
+def test_a_copy_stands_for_the_file_wherever_that_is(tmp_path):
+    path = marked(tmp_path / "mine.py", CELL)
+    copy = tmp_path / "code" / f"{digest(path)}.py"
+    copy.parent.mkdir()
+    copy.write_bytes(path.read_bytes())
+    path.unlink()
+    code = Code.find(str(path), copy)
+    assert (code.place, [file.path for file in code.files]) == (str(path), [str(copy)])
+    assert ran(tmp_path) == []
+    assert code.module.Leaky.__name__ == "Leaky"
+    assert code.module.__name__ == "elman_user_mine"  # as it was called in training
+
+
+def test_a_copy_that_is_not_the_file_of_its_name_is_damage(tmp_path):
+    path = marked(tmp_path / "mine.py", CELL)
+    copy = tmp_path / f"{digest(path)}.py"
+    copy.write_bytes(path.read_bytes() + b"\n")
+    with pytest.raises(RunError, match="is damaged: it is not the file of its name; restore it"):
+        Code.find(str(path), copy)
+    assert ran(tmp_path) == []

@@ -4,22 +4,27 @@ The record is one JSON object a line, ``{"sha256": …, "path": …}``, in a fol
 to. It is replaced as a whole, under a lock.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
 import stat
 import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager
+from functools import cached_property, partial
 from pathlib import Path
 
-from elman.errors import TrustNotice, UntrustedCodeError
+from elman.errors import RunError, TrustNotice, UntrustedCodeError
+from elman.storage.files import read_own, read_plain, temporary_file, write_bytes
+from elman.storage.locks import take_lock
+from elman.storage.private import make_private_folder, open_folder, others_can_write
+from elman.storage.sealed import unsealed
 from elman.users_code import Code
 
 RECORD = "trusted-code.jsonl"
-TEMPORARY = f".{RECORD}.tmp"
+CODE = "code"  # folder of a run with copies of its user's files
+INDEX = "index.json"  # which copy stands for which path
+TEMPORARY = temporary_file(Path(RECORD)).name
 Entry = tuple[str, str]  # SHA-256, path
 
 
@@ -34,6 +39,23 @@ class Trust:
         self.run, self.everything = run, everything
         self._known: set[str] = set()  # SHA-256 of files that are trusted
         self._sourceless: set[str] = set()  # modules without one: trusted for as long as this object lives
+
+    def copy_of(self, path: str) -> Path | None:
+        """The copy of a user's file that the run brings along; None where it brings none."""
+        digest = self._copies.get(os.path.abspath(path))
+        return None if digest is None else Path(self.run) / CODE / f"{digest}.py"
+
+    @cached_property
+    def _copies(self) -> dict[str, str]:
+        """By path, the SHA-256 of the file that training began with."""
+        index = Path(self.run) / CODE / INDEX
+        try:
+            files = unsealed(read_plain(index))["files"]
+            return {str(path): str(digest) for path, digest in files.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            raise RunError(f"{index} is damaged: {error}; restore the file") from None
 
     def add(self, codes: Iterable[Code]) -> None:
         """Trust this code, and remember it; where it cannot be remembered, that is a notice."""
@@ -73,10 +95,9 @@ class Trust:
             for file in code.files:
                 if file.digest in self._known:
                     continue
-                other = (
-                    ", which is not the file that you trained with or trusted" if file.path in paths else ""
-                )
-                yield f"{name!r} runs {file.path!r}, SHA-256 {file.digest}{other}"
+                line = f"{name!r} runs {file.path!r}, SHA-256 {file.digest}"
+                other = ", which is not the file that you trained with or trusted"
+                yield line + other if file.path in paths else line
             for module in code.sourceless:
                 if module not in self._sourceless:
                     yield f"{name!r} runs the module {module!r}, which has no source file to hash"
@@ -107,56 +128,32 @@ def _read() -> set[Entry]:
 def _add(entries: set[Entry]) -> None:
     """Put entries into the record, beside those that other processes put there."""
     path = record().parent
-    for missing in (one for one in (*reversed(path.parents), path) if not one.exists()):
-        with suppress(FileExistsError):
-            missing.mkdir()
-            missing.chmod(0o700)  # whatever the umask
+    make_private_folder(path)
     with _opened(path) as folder:
-        import fcntl  # Windows has none, and does not come here
-
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        take_lock(folder)
         known = _entries(folder)
         if entries <= known:
             return
         lines = [json.dumps({"sha256": digest, "path": file}) for digest, file in sorted(known | entries)]
-        with suppress(FileNotFoundError):
-            os.unlink(TEMPORARY, dir_fd=folder)  # what a kill left
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with open(os.open(TEMPORARY, flags, 0o600, dir_fd=folder), "w", encoding="ascii") as written:
-            os.fchmod(written.fileno(), 0o600)
-            written.writelines(f"{line}\n" for line in lines)
-            written.flush()
-            os.fsync(written.fileno())
-        os.replace(TEMPORARY, RECORD, src_dir_fd=folder, dst_dir_fd=folder)
+        data = "".join(f"{line}\n" for line in lines).encode("ascii")
+        write_bytes(RECORD, data, private=True, folder=folder)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _opened(path: Path) -> AbstractContextManager[int]:
     """The folder of the record; a link is not followed, and one that others can write to is refused."""
     if not hasattr(os, "geteuid"):
         raise FileNotFoundError(errno.ENOENT, "this system does not tell whose a file is", str(path))
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        _check_owner(folder, path, stat.S_ISDIR)
-        yield folder
-    finally:
-        os.close(folder)
+    return open_folder(path, partial(_check_owner, path, stat.S_ISDIR), follow_links=False)
 
 
 def _entries(folder: int) -> set[Entry]:
     path = record()
     try:
-        file = os.open(RECORD, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        lines = read_own(RECORD, partial(_check_owner, path, stat.S_ISREG), folder=folder).split(b"\n")
     except FileNotFoundError:
         return set()
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
-    try:
-        _check_owner(file, path, stat.S_ISREG)
-        with open(file, "rb", closefd=False) as opened:
-            lines = opened.read().split(b"\n")
-    finally:
-        os.close(file)
     entries = set()
     for number, line in enumerate(lines, 1):
         try:
@@ -168,14 +165,13 @@ def _entries(folder: int) -> set[Entry]:
     return entries
 
 
-def _check_owner(descriptor: int, path: Path, kind: Callable[[int], bool]) -> None:
+def _check_owner(path: Path, kind: Callable[[int], bool], about: os.stat_result) -> None:
     """A file or folder as it should be: the user's own, and nobody else's to write."""
-    about = os.fstat(descriptor)
     if not kind(about.st_mode):
         raise PermissionError(errno.EPERM, "this is no file", str(path))
     if about.st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "this is owned by somebody else", str(path))
-    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if others_can_write(about):
         raise PermissionError(errno.EPERM, "others can write to this; mend it with chmod go-w", str(path))
 
 

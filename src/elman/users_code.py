@@ -7,12 +7,14 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.machinery import ModuleSpec, NamespaceLoader, PathFinder, SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
+
+from elman.errors import RunError
 
 OURS = __name__.partition(".")[0]
 
@@ -50,11 +52,21 @@ class Code:
     sourceless: tuple[str, ...] = ()
 
     @classmethod
-    def find(cls, place: str) -> Code:
-        """What ``"cells.py"`` or ``"package.module"`` stands for; nothing of it runs, nor of its packages."""
+    def find(cls, place: str, copy: Path | None = None) -> Code:
+        """What ``"cells.py"`` or ``"package.module"`` stands for; nothing of it runs, nor of its packages.
+
+        A ``copy`` is named by its SHA-256 and stands for the file, wherever that is now.
+        """
         if place.endswith(".py"):
-            path = os.path.abspath(place)
-            return cls(place, (SourceFile(f"elman_user_{Path(path).stem}", path, _read(path)),))
+            module, path = f"elman_user_{Path(place).stem}", os.path.abspath(place)
+            if copy is None:
+                return cls(place, (SourceFile(module, path, _read(path)),))
+            file = SourceFile(module, str(copy), _read(str(copy)))
+            if file.digest != copy.stem:
+                raise RunError(f"{copy} is damaged: it is not the file of its name; restore it")
+            if os.path.isfile(path) and Path(path).read_bytes() == file.content:
+                file = replace(file, path=path)  # an error is told where the user will look
+            return cls(place, (file,))
         if not all(word.isidentifier() for word in place.split(".")):
             raise ImportError(f"{place!r} is neither a Python file (.py) nor the name of a module")
         if place.partition(".")[0] == OURS:

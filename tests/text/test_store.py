@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from elman.errors import ArgumentError
+from elman.storage.sealed import sealed, unsealed
 from elman.text import store as module
-from elman.text.sealed import sealed, unsealed
 from elman.text.store import Ragged, Store
 
 

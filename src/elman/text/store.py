@@ -7,17 +7,20 @@ import io
 import os
 import sys
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elman.errors import ArgumentError
-from elman.text.sealed import fits, open_own, read_plain, remove, sealed, unsealed
+from elman.storage.files import open_own, read_plain, remove, rename, sync, write_bytes
+from elman.storage.locks import take_lock
+from elman.storage.sealed import fits, sealed, unsealed
 
 FORMAT = {"format": 2, "byteorder": sys.byteorder}
 META = "meta.json"
@@ -66,13 +69,8 @@ class Store:
     @classmethod
     def in_memory(cls, rows: Iterable[Row]) -> Store:
         """The rows in memory, for what is read once."""
-        sinks: dict[str, io.BytesIO] = {}
-
-        def sink(name: str) -> BinaryIO:
-            sinks[name] = io.BytesIO()
-            return sinks[name]
-
-        _write_rows(rows, sink)
+        sinks: defaultdict[str, io.BytesIO] = defaultdict(io.BytesIO)
+        _write_rows(rows, sinks.__getitem__)
         return cls(_fields(sinks, lambda name, dtype: np.frombuffer(sinks[name].getvalue(), dtype)))
 
     @classmethod
@@ -87,9 +85,7 @@ class Store:
             remove(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with open_own(folder / "lock", "a") as lock:
-            import fcntl  # Windows has none: there a trained run can be used
-
-            fcntl.flock(lock, fcntl.LOCK_EX)  # two runs may encode the same corpus at the same time
+            take_lock(lock)  # two runs may encode the same corpus at the same time
             try:
                 _put_in_place(folder, _write_parts(folder, rows), key)
             finally:
@@ -104,7 +100,10 @@ class Store:
         folder = Path(folder)
         try:
             meta = read_plain(folder / META)
-            files = _described_files(unsealed(meta), key)
+            about = unsealed(meta)
+            files = about.pop("files", None)
+            if about != {**FORMAT, "key": key} or not isinstance(files, dict):
+                return None  # written for another key, or by another version
             if not all(fits(folder / name, description) for name, description in files.items()):
                 return None
             fields = _fields(files, lambda name, dtype: _mapped(folder / name, dtype))
@@ -113,10 +112,6 @@ class Store:
         except (OSError, ValueError):
             return None
         return cls(fields)
-
-
-class _Sink(Protocol):
-    def write(self, data: bytes, /) -> object: ...
 
 
 class _Part:
@@ -130,14 +125,17 @@ class _Part:
         self.digest.update(data)
         self.file.write(data)
 
-    def described(self) -> dict[str, Any]:
+    def finished(self) -> dict[str, Any]:
+        """Bring it to the disk; its size and SHA-256."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
         return {"size": self.file.tell(), "sha256": self.digest.hexdigest()}
 
 
 class _Column:
     """One field while it is written: at most a chunk of each file is held."""
 
-    def __init__(self, name: str, open_file: Callable[[str], _Sink]) -> None:
+    def __init__(self, name: str, open_file: Callable[[str], _Part | io.BytesIO]) -> None:
         self.files = open_file(f"{name}.values"), open_file(f"{name}.offsets")
         self.values, self.offsets = array("i"), array("q", [0])
         self.written = 0
@@ -155,7 +153,7 @@ class _Column:
             del chunk[:]
 
 
-def _write_rows(rows: Iterable[Row], open_file: Callable[[str], _Sink]) -> None:
+def _write_rows(rows: Iterable[Row], open_file: Callable[[str], _Part | io.BytesIO]) -> None:
     columns: dict[str, _Column] = {}
     for number, row in enumerate(rows):
         if number == 0:
@@ -163,18 +161,14 @@ def _write_rows(rows: Iterable[Row], open_file: Callable[[str], _Sink]) -> None:
                 raise ArgumentError(f"an example has the fields {list(row)}; names like 'source' are needed")
             columns = {name: _Column(name, open_file) for name in row}
         if row.keys() != columns.keys():
-            raise ArgumentError(
-                f"example {number} has the fields {list(row)}, those before it had {list(columns)}; "
-                "all examples must have the same"
-            )
+            fields = f"the fields {list(row)}, those before it had {list(columns)}"
+            raise ArgumentError(f"example {number} has {fields}; all examples must have the same")
         for name, column in columns.items():
             try:
                 column.add(row[name])
             except (TypeError, OverflowError) as error:
-                raise ArgumentError(
-                    f"example {number}, field {name!r} cannot be stored ({error}); "
-                    "it must be a sequence of whole numbers of 32 bits"
-                ) from None
+                said = f"example {number}, field {name!r} cannot be stored ({error})"
+                raise ArgumentError(f"{said}; it must be a sequence of whole numbers of 32 bits") from None
     for column in columns.values():
         column.flush()
 
@@ -191,9 +185,7 @@ def _write_parts(folder: Path, rows: Iterable[Row]) -> dict[str, dict[str, Any]]
             return parts[name]
 
         _write_rows(rows, part)
-        for one in parts.values():
-            _sync(one.file)
-        return {name: one.described() for name, one in parts.items()}
+        return {name: one.finished() for name, one in parts.items()}
 
 
 def _remove_parts(folder: Path) -> None:
@@ -204,45 +196,21 @@ def _remove_parts(folder: Path) -> None:
 def _put_in_place(folder: Path, files: dict[str, dict[str, Any]], key: str) -> None:
     """Old description away, new files in, new description in: each safely on disk before the next."""
     remove(folder / META)
-    _sync_folder(folder)
+    sync(folder)
     for old in [*folder.glob("*.values"), *folder.glob("*.offsets")]:
         remove(old)  # whoever has it mapped keeps it
     for name in files:
-        os.replace(folder / f"{name}.part", folder / name)
-    with open(folder / f"{META}.part", "xb") as file:
-        file.write(sealed({**FORMAT, "key": key, "files": files}))
-        _sync(file)
-    _sync_folder(folder)
-    os.replace(folder / f"{META}.part", folder / META)
-    _sync_folder(folder)
-
-
-def _sync(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _described_files(meta: dict[str, Any], key: str) -> dict[str, dict[str, Any]]:
-    """Every file; ValueError where the description is another one's."""
-    files = meta.pop("files", None)
-    if meta != {**FORMAT, "key": key} or not isinstance(files, dict):
-        raise ValueError("written for another key, or by another version")
-    return files
+        rename(folder / f"{name}.part", folder / name)
+    sync(folder)
+    write_bytes(folder / META, sealed({**FORMAT, "key": key, "files": files}))
+    sync(folder)
 
 
 def _fields(names: Iterable[str], read: Callable[[str, Any], NDArray[Any]]) -> dict[str, Ragged]:
-    fields = [name.removesuffix(".values") for name in names if name.endswith(".values")]
     return {
-        field: Ragged(read(f"{field}.values", np.int32), read(f"{field}.offsets", np.int64))
-        for field in fields
+        name.removesuffix(".values"): Ragged(read(name, np.int32), read(f"{name[:-6]}offsets", np.int64))
+        for name in names
+        if name.endswith(".values")
     }
 
 
