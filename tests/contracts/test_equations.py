@@ -1,4 +1,4 @@
-"""The rows of the specification, each against equations written here from the specification alone."""
+"""Rows R1–R9 of docs/mathematics.md, each against equations that were written here without the code."""
 
 import pytest
 import torch

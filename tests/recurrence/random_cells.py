@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from elman import Cell
 from elman.layers.dropout import Regularisers
-from elman.recurrence.contract import SILENCE, Noise
+from elman.recurrence.contract import NO_NOISE, Noise
 
 UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": lambda a: -a,
@@ -175,7 +175,7 @@ def random_case(seed: int, dtype: torch.dtype = torch.float64, *, wide: bool = F
     if rng.random() < 0.5:
         state = [torch.randn(B, H, dtype=torch.float64).to(dtype) for _ in cell.state]
     lengths = [rng.randint(1, T) for _ in range(B)] if rng.random() < 0.5 else None
-    noise = SILENCE
+    noise = NO_NOISE
     if rng.random() < 0.4:
         rates = {name: rng.choice([0.0, 0.4]) for name in cell.state}
         regularisers = Regularisers(0.0, rng.choice([0.0, 0.3]), rates, rng.choice([0.0, 0.2]))

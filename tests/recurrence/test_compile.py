@@ -364,7 +364,7 @@ def test_a_folder_that_is_held_cannot_be_exchanged(tmp_path):
     for folder in (ours, theirs):
         folder.mkdir(mode=0o700)
         (folder / folder.name).touch()
-    with compiling._held(ours) as held:
+    with compiling.held(ours) as held:
         ours.rename(tmp_path / "away")
         theirs.rename(ours)
         assert os.listdir(held) == ["ours"]

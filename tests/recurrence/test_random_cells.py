@@ -61,7 +61,7 @@ def test_a_random_cell_as_a_stream(seed):
 @pytest.mark.parametrize("tf32", [False, True], ids=["ieee", "tf32"])
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_a_random_cell_on_a_gpu(seed, tf32):
-    """With TF32 products the recurrent weights stay on the chip; with IEEE ones a walk goes step by step."""
+    """With TF32 products the recurrent weights stay on the chip; with IEEE ones it goes step by step."""
     case = random_case(seed, torch.float32, wide=True)
     there = changed(case, lambda t: t.cuda())
     torch.backends.cuda.matmul.allow_tf32 = tf32

@@ -9,7 +9,7 @@ import pytest
 from comparison import python
 
 FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -g -O0"
-WALKS = """
+SEQUENCES = """
 import torch
 from torch.nn import functional as F
 from elman import RNN, Cell
@@ -60,9 +60,9 @@ def runtimes() -> list[str]:
 
 
 @pytest.mark.skipif(not runtimes(), reason="gcc's AddressSanitizer and UBSan are not installed")
-def test_walks_are_clean(tmp_path):
+def test_sequences_are_clean(tmp_path):
     found = python(
-        WALKS,
+        SEQUENCES,
         timeout=900,
         CC="gcc",
         ELMAN_CFLAGS=FLAGS,

@@ -42,7 +42,7 @@ def test_threads_share_rows_or_units(monkeypatch, split):
         torch.testing.assert_close(two, one, rtol=1e-5, atol=1e-5)
 
 
-def test_a_graph_may_be_walked_back_twice():
+def test_a_graph_may_be_differentiated_twice():
     rnn = RNN("lstm", 3, 5)
     x = torch.randn(2, 4, 3, requires_grad=True)
     outputs = rnn(x).outputs

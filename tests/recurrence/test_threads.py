@@ -76,7 +76,7 @@ def test_python_threads_share_a_kernel(two_threads):
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_works_while_the_parent_has_threads(two_threads):
-    """Forward only: a torch built for CUDA refuses to walk back in a child of a process that did."""
+    """Forward only: a torch built for CUDA refuses a backward pass in a child of a process that did."""
     rnn = RNN("lstm", 20, 160)
     x = torch.randn(16, 12, 20)
     expected = on("cpu", rnn, x)

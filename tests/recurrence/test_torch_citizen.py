@@ -489,7 +489,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_is_differentiated_again_are_the_equations_that_ran(change, monkeypatch):
-    """Not what the cell has become between the walk and its gradient."""
+    """Not what the cell has become between the sequence and its gradient."""
     monkeypatch.setattr(Scaled, "scale", 1.0)
     rnn, x = RNN(Scaled, 3, 4).double(), torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)
     rnn.cells[0][0].scale = 0.7

@@ -12,8 +12,9 @@ import torch
 from comparison import python
 from elman import RNN
 from elman.errors import ArgumentError, BackendError, BackendNotice
+from elman.recurrence import backend as contract
 from elman.recurrence import notices, trace, unroll
-from elman.recurrence.contract import SILENCE
+from elman.recurrence.contract import NO_NOISE
 from elman.recurrence.triton import backend
 
 OLD = (7, 5)
@@ -47,7 +48,7 @@ def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Choose a backend for a stand-in of a tensor on a card of this generation; nothing was said so far."""
     backend.unavailable.cache_clear()
     monkeypatch.setattr(notices, "_noticed", set())
-    monkeypatch.setattr(unroll, "extraordinary", lambda *tensors: None)
+    monkeypatch.setattr(contract, "extraordinary", lambda *tensors: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a card")
     monkeypatch.setattr(backend, "card_of", lambda device: importlib.import_module("triton"))
 
@@ -55,7 +56,11 @@ def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         device = torch.device("cuda", 100 + capability[0])  # no card that is really there
         x = SimpleNamespace(device=device, is_cuda=True, dtype=dtype)
-        return unroll.choose(RNN("lstm", 3, 4).cells[0][0], wanted, SILENCE, x)
+        cell = RNN("lstm", 3, 4).cells[0][0]
+        call = contract.LayerCall(
+            (cell,), (cell.weights(),), x, (None,), None, (NO_NOISE,), False, dtype, (x,)
+        )
+        return unroll.choose(call, wanted).name
 
     yield choose
     backend.unavailable.cache_clear()
@@ -149,6 +154,6 @@ def test_the_package_works_without_triton():
 
 
 def test_triton_is_not_imported_before_it_is_needed():
-    walk = "import sys, torch, elman; elman.RNN('lstm', 3, 4)(torch.randn(2, 5, 3))"
-    code = f"{walk}; print('triton' in sys.modules)"
+    run = "import sys, torch, elman; elman.RNN('lstm', 3, 4)(torch.randn(2, 5, 3))"
+    code = f"{run}; print('triton' in sys.modules)"
     assert python(code).strip() == "False"

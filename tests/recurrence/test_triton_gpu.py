@@ -264,7 +264,7 @@ def test_one_cell_may_be_read_from_the_end(kind, lengths):
 # ---- what holds for every form -------------------------------------------------------------------
 
 FORMS = {  # cell, H, kind of numbers
-    "alone": ("gru", 16, "bf16"),
+    "whole": ("gru", 16, "bf16"),
     "shared": ("lstm", 256, "bf16"),
     "shared, one gate": ("elman", 256, "bf16"),
     "shared, float32": ("lstm", 256, "tf32"),
@@ -275,7 +275,7 @@ Make = Callable[..., RNN]
 
 @pytest.fixture(params=FORMS)
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
-    """A network whose walk takes this form."""
+    """A network that takes this form."""
     cell, H, kind = FORMS[request.param]
     dtype, tf32, _ = NUMBERS[kind]
     with float32_products(tf32=tf32):
@@ -365,7 +365,7 @@ def test_the_padding_reaches_nothing(make, junk):
     assert not found["d x"][padding].any()
 
 
-def test_a_walk_may_be_recorded_and_replayed(make):
+def test_a_sequence_may_be_recorded_and_replayed(make):
     """Forward and backward as one CUDA graph of the user's own."""
     network = make(bidirectional=True)
     first, second = input_of(network), input_of(network)
@@ -408,7 +408,7 @@ def test_streams_do_not_disturb_each_other(make):
             assert_close(a, b, 0.0)
 
 
-def test_two_walks_may_be_under_way_before_they_are_walked_back(make):
+def test_two_sequences_may_be_under_way_before_their_backward_passes(make):
     network = make()
     inputs = [input_of(network).requires_grad_() for _ in range(2)]
     expected = [torch.autograd.grad(network(x).outputs.float().square().sum(), x)[0] for x in inputs]
@@ -507,7 +507,7 @@ def test_autocast_computes_in_its_numbers(dtype, both):
     assert_near(*results, 2e-2)
 
 
-def test_autocast_gives_the_state_of_one_walk_to_the_next():
+def test_autocast_gives_the_state_of_one_sequence_to_the_next():
     network = network_of("gru", 128, torch.float32)
     x = draw(8, 20, D, dtype=torch.float32)
     with torch.autocast("cuda", torch.bfloat16):
@@ -544,8 +544,8 @@ def test_float64_runs_on_the_loop_and_is_refused_by_name():
 
 def test_auto_takes_the_kernels(monkeypatch):
     called: list[int] = []
-    walk = backend.walk
-    monkeypatch.setattr(backend, "walk", lambda *a, **k: called.append(1) or walk(*a, **k))
+    run = backend.unroll_directions
+    monkeypatch.setattr(backend, "unroll_directions", lambda call: called.append(1) or run(call))
     network = RNN("lstm", D, 64, layers=2, bidirectional=True).to(DEVICE)
     network(draw(4, 6, D, dtype=torch.float32))
     assert len(called) == 2, "both directions of a layer at once"

@@ -1,4 +1,4 @@
-"""The walk by steps as it is recorded on a GPU; what the steps compute is compared in the interpreter."""
+"""Steps as they are recorded on a GPU; what the steps compute is compared in the interpreter."""
 
 from collections import OrderedDict
 from typing import Any
@@ -10,7 +10,7 @@ from torch import Tensor
 from comparison import distance, disturb, values_of
 from elman import RNN
 from elman.recurrence.triton import backend, steps
-from elman.recurrence.triton.plan import plans
+from elman.recurrence.triton.tiling import tilings
 from user_cells import Lopsided, Readout
 
 pytestmark = [
@@ -22,8 +22,8 @@ NUMBERS = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=
 
 @pytest.fixture
 def recordings(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Every walk goes by steps, and nothing has been recorded."""
-    monkeypatch.setattr(backend, "plans", lambda work, card: plans(work, card)[-1:])
+    """Everything goes by steps, and nothing has been recorded."""
+    monkeypatch.setattr(backend, "tilings", lambda workload, card: tilings(workload, card)[-1:])
     monkeypatch.setattr(steps, "_recordings", OrderedDict())
     return steps._recordings
 
@@ -41,7 +41,7 @@ def gpu_input(network: RNN, B: int = 6, T: int = 75) -> Tensor:
 def results_of(network: RNN, x: Tensor, lengths: Tensor | None = None) -> list[Tensor]:
     """Values, and the gradients of a sum of them.
 
-    Nothing keeps the graph of autograd: it belongs to its stream, and no other could record a walk beside it.
+    Nothing keeps the graph of autograd: it belongs to its stream, and no other could record beside it.
     """
     x = x.clone().requires_grad_()
     values = list(values_of(network, x, lengths).values())
@@ -95,7 +95,7 @@ def test_recorded_steps_agree_with_the_loop(dtype, recordings):
             assert distance(a.double(), b) < (1e-5 if dtype == torch.float32 else 1e-1)
 
 
-def test_two_walks_may_be_under_way_before_they_are_walked_back(recordings):
+def test_two_sequences_may_be_under_way_before_their_backward_passes(recordings):
     network = gpu_network()
     inputs = [gpu_input(network) for _ in range(2)]
     expected = [results_of(network, x) for x in inputs]
@@ -105,7 +105,7 @@ def test_two_walks_may_be_under_way_before_they_are_walked_back(recordings):
         assert_equal([*found, *gradients_of(network, x, found)], wanted)
 
 
-def test_a_user_may_record_the_walk(recordings):
+def test_a_user_may_record_the_sequence(recordings):
     network = gpu_network()
     first, second = (gpu_input(network) for _ in range(2))
     expected = [results_of(network, x) for x in (first, second)]

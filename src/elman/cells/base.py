@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
-from collections.abc import Collection, Iterable
 from copy import deepcopy
 from dataclasses import replace
 from inspect import unwrap
-from keyword import iskeyword
 from traceback import walk_tb
 from typing import Any, ClassVar
-from unicodedata import normalize
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from elman.errors import ArgumentError, EquationError, nearest
-from elman.recurrence.contract import SILENCE, Noise, Product, Unrolled
-from elman.recurrence.symbols import Graph
+from elman.errors import ArgumentError, EquationError
+from elman.recurrence.contract import NO_NOISE, Noise, Parts, Product, Shapes, StepInput, Unrolled, Weights
+from elman.recurrence.loop import RehearsedProduct
+from elman.recurrence.symbols import Graph, Symbol
 from elman.recurrence.trace import Equations, trace
-from elman.recurrence.unroll import unroll
-from elman.tensors.checks import check_choice, check_flag, check_size
+from elman.recurrence.unroll import unroll_layer
+from elman.tensors.checks import check_choice, check_flag, check_names, check_size
+from elman.tensors.nested import NamedTensors, named_tensors
 from elman.tensors.products import affine
 
 _OWN = (
-    "W_x",
-    "W_h",
-    "b",
-    "Inputs",
-    "Products",
-    "input_size",
-    "hidden_size",
-    "bias",
-    "initialisation",
-    "training",
+    *("W_x", "W_h", "b", "Inputs", "Products", "state_shapes", "output_size"),
+    *("input_size", "hidden_size", "bias", "initialisation", "training"),
 )
 
 # Attributes that are no options: when they change, the equations stay.
-_DERIVED = ("training", "_traced", "_options", "_inputs", "_products", "_state_shapes", "_output_size")
+_DERIVED = ("training", "_traced", "_options", "_inputs", "_products", "state_shapes", "output_size")
 
 
 class _Finished(type(nn.Module)):  # type: ignore[misc]
@@ -81,19 +71,21 @@ class Cell(nn.Module, metaclass=_Finished):
     gates: tuple[str, ...] = ()
     vectors: tuple[str, ...] = ()
     joined: bool = False  # a free-form step gets x as one tensor, the gates side by side
-    State: ClassVar[Any]
+    State: ClassVar[type[NamedTensors]]
 
     W_x: Tensor | None  # (D, inputs · H)
     W_h: Tensor | None  # (H, products · H)
     b: Tensor | None  # (inputs · H)
-    Inputs: Any
-    Products: Any
+    Inputs: type[Parts] | None
+    Products: type[Parts]
+    state_shapes: Shapes  # of every state, without the batch
+    output_size: int
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         for kind in ("state", "gates", "vectors"):  # its own, or those of a class beside Cell
             taken = (*_OWN, *dir(Cell)) if kind == "vectors" else ()
-            names = _check_names(f"{cls.__name__}.{kind}", getattr(cls, kind), taken)
+            names = check_names(f"{cls.__name__}.{kind}", getattr(cls, kind), taken)
             if getattr(cls, kind) != names:  # else a second base class may still bring its own
                 setattr(cls, kind, names)
         if not cls.state:
@@ -101,16 +93,11 @@ class Cell(nn.Module, metaclass=_Finished):
                 f"{cls.__name__}.state is empty; name at least one state, as in state = ('h',)"
             )
         if not hasattr(cls, "State") or cls.State._fields != cls.state:
-            cls.State = _named("State", cls.state)
+            cls.State = named_tensors("State", cls.state)
             cls.State.__module__, cls.State.__qualname__ = cls.__module__, f"{cls.__qualname__}.State"
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        bias: bool = True,
-        initialisation: str = "orthogonal",
+        self, input_size: int, hidden_size: int, *, bias: bool = True, initialisation: str = "orthogonal"
     ) -> None:
         """
         Args:
@@ -128,16 +115,15 @@ class Cell(nn.Module, metaclass=_Finished):
 
     # ---- what an author writes -------------------------------------------------------------------
 
-    def R(self, x: Any, h: Any, s: Any) -> Any:
+    def R(self, x: Parts, h: Parts, s: NamedTensors) -> NamedTensors:
         """The new state from input parts, recurrent parts and previous state, all pointwise."""
         raise EquationError(f"{type(self).__name__} has no equations: write R(self, x, h, s) or step")
 
-    def O(self, s: Any) -> Tensor:
+    def O(self, s: NamedTensors) -> Tensor:
         """The output: the first entry of the state, unless a cell says otherwise."""
-        output: Tensor = s[0]
-        return output
+        return s[0]
 
-    def step(self, x: Any, s: Any, product: Product) -> Any:
+    def step(self, x: StepInput, s: NamedTensors, product: Product) -> NamedTensors:
         """The new state; a free-form cell overrides this."""
         return self.R(x, product(s[0]), s)
 
@@ -150,7 +136,7 @@ class Cell(nn.Module, metaclass=_Finished):
         rows = x.reshape(-1, x.shape[-1])
         return affine(rows, self.W_x, self.b).view(*x.shape[:-1], -1)
 
-    def initial_state(self, batch_size: int, like: Tensor) -> Any:
+    def initial_state(self, batch_size: int, like: Tensor) -> NamedTensors:
         """Zeros (B, H) for every state."""
         return self.State(*(like.new_zeros(batch_size, self.hidden_size) for _ in self.state))
 
@@ -166,7 +152,7 @@ class Cell(nn.Module, metaclass=_Finished):
             block = self.block("W_h", gate)
             wide = block.to(torch.promote_types(block.dtype, torch.float32))  # itself, unless it is short
             block.copy_(nn.init.orthogonal_(wide))
-        for vector in (self.b, *self.vector_values()):
+        for vector in (self.b, *self.weights()[3]):
             if vector is not None:
                 nn.init.zeros_(vector)
 
@@ -175,15 +161,22 @@ class Cell(nn.Module, metaclass=_Finished):
     def forward(
         self,
         x: Tensor,
-        state: Any = None,
+        state: NamedTensors | None = None,
         lengths: Any = None,
         *,
         reverse: bool = False,
-        noise: Noise = SILENCE,
+        noise: Noise = NO_NOISE,
         backend: str = "auto",
     ) -> Unrolled:
-        """Walk over x (B, T, D): outputs, last output and final state; see ``unroll``."""
-        return unroll(self, x, state, lengths, reverse=reverse, noise=noise, backend=backend)
+        """``y_{1:n} = RNN*(x_{1:n}, s_0)``: outputs, last output and final state for x (B, T, D).
+
+        ``state`` is the start (None: zero). At a padded step (``lengths``, (B,)) the state is carried and the
+        output is zero; with ``reverse`` every row is read from its own last real step to its first.
+        """
+        outputs, last, (final,) = unroll_layer(
+            (self,), x, (state,), lengths, reverse=reverse, noises=(noise,), backend=backend
+        )
+        return Unrolled(outputs, last, final)
 
     # ---- what follows from it --------------------------------------------------------------------
 
@@ -194,15 +187,6 @@ class Cell(nn.Module, metaclass=_Finished):
         if found is None and self._pointwise:
             found = self._traced[self.training] = self._trace()
         return found
-
-    @property
-    def output_size(self) -> int:
-        return self._output_size
-
-    @property
-    def state_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shape of every state, without the batch."""
-        return self._state_shapes
 
     @property
     def has_hooks(self) -> bool:
@@ -230,23 +214,19 @@ class Cell(nn.Module, metaclass=_Finished):
         blocks: tuple[Tensor, ...] = parameter.detach().split(self.hidden_size, -1)
         return blocks[gates.index(gate)]
 
-    def weights(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, tuple[Tensor, ...]]:
+    def weights(self) -> Weights:
         """W_x, b, W_h and the vectors: the attributes, without torch's slow way to them."""
         own = self._parameters
         try:
             return own["W_x"], own["b"], own["W_h"], tuple([own[name] for name in self.vectors])  # type: ignore[misc]
         except KeyError:  # a parametrisation computes them
-            return self.W_x, self.b, self.W_h, self.vector_values()
+            return self.W_x, self.b, self.W_h, tuple(getattr(self, name) for name in self.vectors)
 
-    def vector_values(self) -> tuple[Tensor, ...]:
-        return tuple(getattr(self, name) for name in self.vectors)
-
-    def with_vectors(self, values: tuple[Any, ...]) -> Cell:
+    def with_vectors(self, values: tuple[Symbol, ...]) -> Cell:
         """The same cell, reading these values for its learned vectors."""
         view: Cell = object.__new__(type_before_parametrizations(self))  # the other class computes its own
         view.__dict__.update(self.__dict__)
-        for name, value in zip(self.vectors, values, strict=True):
-            view.__dict__[name] = value
+        view.__dict__.update(zip(self.vectors, values, strict=True))
         return view
 
     def at_hand(self) -> Cell:
@@ -275,11 +255,8 @@ class Cell(nn.Module, metaclass=_Finished):
         for name in self.vectors:
             self.register_parameter(name, nn.Parameter(torch.empty(H)))
         self._traced: dict[bool, Equations] = {}
-        equations = self.equations
-        if equations is not None:
-            self._inputs, self._products = equations.inputs, equations.products
-        else:
-            self._inputs, self._products = self.gates, self._try_step()
+        e = self.equations
+        self._inputs, self._products = (self.gates, self._try_step()) if e is None else (e.inputs, e.products)
         wide, deep = len(self._inputs) * H, len(self._products) * H
         self.register_parameter("W_x", nn.Parameter(torch.empty(D, wide)) if wide else None)
         self.register_parameter("W_h", nn.Parameter(torch.empty(H, deep)) if deep else None)
@@ -288,22 +265,20 @@ class Cell(nn.Module, metaclass=_Finished):
         self._name_blocks()
         with torch.no_grad():
             start = self.initial_state(2, torch.zeros(()))
-            self._state_shapes = tuple(tuple(field.shape[1:]) for field in start)
-            if self._pointwise and set(self._state_shapes) != {(self.hidden_size,)}:
-                raise EquationError(
-                    f"initial_state gives the shapes {self._state_shapes} after the batch; "
-                    f"equations need ({self.hidden_size},) for each"
-                )
+            self.state_shapes = tuple(tuple(field.shape[1:]) for field in start)
+            if self._pointwise and set(self.state_shapes) != {(H,)}:
+                given = f"initial_state gives the shapes {self.state_shapes} after the batch"
+                raise EquationError(f"{given}; equations need ({H},) for each")
             output = self.O(start)
             if not isinstance(output, Tensor) or output.dim() != 2 or len(output) != 2:
                 shown = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
                 raise EquationError(f"O must return a tensor (B, ·); for B = 2 it returned {shown}")
-            self._output_size = output.shape[1]
+            self.output_size = output.shape[1]
         self._options = frozenset(self.__dict__)
 
     def _name_blocks(self) -> None:
-        self.Inputs = _named("x", self._inputs) if self.gates and not self.joined else None
-        self.Products = _named("h", self._products)
+        self.Inputs = named_tensors("x", self._inputs) if self.gates and not self.joined else None
+        self.Products = named_tensors("h", self._products)
 
     def _trace(self) -> Equations:
         graph = Graph()
@@ -324,10 +299,9 @@ class Cell(nn.Module, metaclass=_Finished):
         return replace(found, inputs=self._inputs, products=self._products)
 
     def _misread(self, error: AttributeError | TypeError) -> EquationError:
-        """Why R cannot be read, and at which line."""
         code = getattr(unwrap(type(self).R), "__code__", None)
-        places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-        lines = [line for file, line in places if code is not None and file == code.co_filename]
+        file = getattr(code, "co_filename", None)
+        lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
         if isinstance(error, EquationError):
             reason = str(error.args[0])
         elif isinstance(error, AttributeError):
@@ -340,14 +314,16 @@ class Cell(nn.Module, metaclass=_Finished):
             reason = str(error)
         if code is None or type(self).R is Cell.R:
             return EquationError(reason)
-        return EquationError(f"{reason} ({code.co_filename}:{(code.co_firstlineno, *lines)[-1]})")
+        return EquationError(f"{reason} ({file}:{(code.co_firstlineno, *lines)[-1]})")
 
     def _try_step(self) -> tuple[str, ...]:
         """Run a free-form step once on zeros, to see which recurrent products it asks for."""
-        product = _Rehearsal(self.gates, torch.zeros(1, self.hidden_size))
+        product = RehearsedProduct(self.gates, torch.zeros(1, self.hidden_size))
         parts = [product.zero] * len(self.gates)
-        x: Any = _named("x", self.gates)(*parts) if self.gates else torch.zeros(1, self.input_size)
-        if self.joined:
+        x: StepInput = named_tensors("x", self.gates)(*parts)
+        if not self.gates:
+            x = torch.zeros(1, self.input_size)
+        elif self.joined:
             x = torch.cat(parts, -1)
         with torch.no_grad():
             new = self.step(x, self.initial_state(1, torch.zeros(())), product)
@@ -389,40 +365,3 @@ class Cell(nn.Module, metaclass=_Finished):
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._traced = {}
         self._name_blocks()
-
-
-def _check_names(where: str, names: Any, taken: Collection[str]) -> tuple[str, ...]:
-    """A tuple of different plain words, none of them taken."""
-    if isinstance(names, (str, set, frozenset)) or not isinstance(names, Iterable):
-        raise ArgumentError(f"{where} is {names!r}; it must be a tuple of plain words, as in ('h',)")
-    words = tuple(normalize("NFKC", name) if isinstance(name, str) else name for name in names)  # as in code
-    for name in words:
-        plain = isinstance(name, str) and name.isidentifier() and not iskeyword(name) and name[0] != "_"
-        if not plain or words.count(name) > 1 or name in taken:
-            raise ArgumentError(
-                f"{where} holds {name!r}; its names must be plain words, each once, "
-                "without a leading underscore, and none that a cell already uses"
-            )
-    return words
-
-
-def _named(name: str, fields: tuple[str, ...]) -> Any:
-    return namedtuple(name, fields)
-
-
-class _Rehearsal:
-    """A product of zeros that notes which gates were asked for."""
-
-    def __init__(self, gates: tuple[str, ...], zero: Tensor) -> None:
-        self.gates, self.zero = gates, zero
-        self.asked: set[str] = set()
-
-    def __call__(self, h: Tensor | None, gate: str | None = None, *, plus: Tensor | None = None) -> Any:
-        if gate is not None and gate not in self.gates:
-            raise EquationError(f"product(…, {gate!r}): no such gate; {nearest(gate, self.gates)}")
-        self.asked.update(self.gates if gate is None else (gate,))
-        return _named("h", self.gates)(*[self.zero] * len(self.gates)) if gate is None else self.zero
-
-    def joined(self, h: Tensor) -> Tensor:
-        self.asked.update(self.gates)
-        return self.zero.repeat(1, len(self.gates))

@@ -1,10 +1,9 @@
 """The LSTM that forgets as much as it takes in."""
 
-from typing import Any
-
 from torch import sigmoid, tanh
 
 from elman.cells.base import Cell
+from elman.recurrence.contract import Parts, State
 
 
 class CoupledLSTM(Cell):
@@ -23,7 +22,7 @@ class CoupledLSTM(Cell):
         if self.bias:
             self.block("b", "f").fill_(1.0)
 
-    def R(self, x: Any, h: Any, s: Any) -> Any:
+    def R(self, x: Parts, h: Parts, s: State) -> State:
         f, o = sigmoid(x.f + h.f), sigmoid(x.o + h.o)
         z = tanh(x.z + h.z)
         c = z + f * (s.c - z)

@@ -1,10 +1,9 @@
 """The Elman network, also called simple recurrent network."""
 
-from typing import Any
-
 import torch
 
 from elman.cells.base import Cell
+from elman.recurrence.contract import Parts, State
 from elman.tensors.checks import check_choice
 
 ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "logistic": torch.sigmoid}
@@ -31,6 +30,6 @@ class Elman(Cell):
         super().__init__(input_size, hidden_size, bias=bias, initialisation=initialisation)
         self.activation = check_choice("activation", activation, tuple(ACTIVATIONS))
 
-    def R(self, x: Any, h: Any, s: Any) -> Any:
+    def R(self, x: Parts, h: Parts, s: State) -> State:
         g = ACTIVATIONS[self.activation]
         return self.State(h=g(x.a + h.a))

@@ -1,10 +1,9 @@
 """The gated recurrent unit."""
 
-from typing import Any
-
-from torch import sigmoid, tanh
+from torch import Tensor, sigmoid, tanh
 
 from elman.cells.base import Cell
+from elman.recurrence.contract import Parts, State
 
 
 class GRU(Cell):
@@ -18,19 +17,15 @@ class GRU(Cell):
 
     state = ("h",)
     gates = ("r", "z", "n")
+    m: Tensor
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        bias: bool = True,
-        initialisation: str = "orthogonal",
+        self, input_size: int, hidden_size: int, *, bias: bool = True, initialisation: str = "orthogonal"
     ) -> None:
         super().__init__(input_size, hidden_size, bias=bias, initialisation=initialisation)
         self.vectors = ("m",) if bias else ()
 
-    def R(self, x: Any, h: Any, s: Any) -> Any:
+    def R(self, x: Parts, h: Parts, s: State) -> State:
         r, z = sigmoid(x.r + h.r), sigmoid(x.z + h.z)
         n = tanh(x.n + r * (h.n + self.m if self.bias else h.n))
         return self.State(h=n + z * (s.h - n))

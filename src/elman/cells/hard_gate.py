@@ -1,13 +1,13 @@
 """The hard gate: memory that is either overwritten or kept."""
 
-from typing import Any
-
 import torch
+from torch import Tensor
 
 from elman.cells.base import Cell
+from elman.recurrence.contract import Parts, State
 
 
-def write(g: Any, x: Any, s: Any) -> Any:
+def write(g: Tensor, x: Tensor, s: Tensor) -> Tensor:
     """``s' = g ⊙ x + (1 + g) ⊙ s`` with 1 + g modulo 2, which is 1 - g: where g is 1, x is written.
 
     >>> g, x, s = torch.tensor([[0, 1, 0], [10, 11, 12], [8, 9, 3]])
@@ -30,6 +30,6 @@ class HardGate(Cell):
     state = ("s",)
     gates = ("g", "v")
 
-    def R(self, x: Any, h: Any, s: Any) -> Any:
+    def R(self, x: Parts, h: Parts, s: State) -> State:
         g = torch.where(x.g + h.g > 0, torch.ones_like(x.g), torch.zeros_like(x.g))
         return self.State(s=write(g, x.v, s.s))

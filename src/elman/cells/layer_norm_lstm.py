@@ -1,13 +1,11 @@
 """The layer-normalised LSTM: an example of a free-form cell with parameters of its own."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn, sigmoid, tanh
 from torch.nn.functional import layer_norm
 
 from elman.cells.base import Cell
-from elman.recurrence.contract import Product
+from elman.recurrence.contract import Product, State, StepInput
 from elman.tensors.checks import check_number
 from elman.tensors.products import affine
 
@@ -56,7 +54,7 @@ class LayerNormLSTM(Cell):
         normal = layer_norm(rows, self.gain_x.shape, self.gain_x, self.b, self.epsilon)
         return normal.view(*x.shape[:-1], -1)
 
-    def step(self, x: Any, s: Any, product: Product) -> Any:
+    def step(self, x: StepInput, s: State, product: Product) -> State:
         H = self.hidden_size
         rows = x + layer_norm(product.joined(s.h), (4 * H,), self.gain_h, None, self.epsilon)
         i, f, o = sigmoid(rows[:, : 3 * H]).chunk(3, -1)

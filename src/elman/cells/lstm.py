@@ -1,10 +1,9 @@
 """Long short-term memory."""
 
-from typing import Any
-
 from torch import sigmoid, tanh
 
 from elman.cells.base import Cell
+from elman.recurrence.contract import Parts, State
 from elman.tensors.checks import check_number
 
 
@@ -41,7 +40,7 @@ class LSTM(Cell):
         if self.bias:
             self.block("b", "f").fill_(self.forget_bias)
 
-    def R(self, x: Any, h: Any, s: Any) -> Any:
+    def R(self, x: Parts, h: Parts, s: State) -> State:
         i, f, o = sigmoid(x.i + h.i), sigmoid(x.f + h.f), sigmoid(x.o + h.o)
         z = tanh(x.z + h.z)
         c = f * s.c + i * z

@@ -1,10 +1,9 @@
 """The minimal gated unit, in its pointwise form."""
 
-from typing import Any
-
 from torch import sigmoid, tanh
 
 from elman.cells.base import Cell
+from elman.recurrence.contract import Parts, State
 
 
 class MGU(Cell):
@@ -19,7 +18,7 @@ class MGU(Cell):
     state = ("h",)
     gates = ("f", "z")
 
-    def R(self, x: Any, h: Any, s: Any) -> Any:
+    def R(self, x: Parts, h: Parts, s: State) -> State:
         f = sigmoid(x.f + h.f)
         z = tanh(x.z + f * h.z)
         return self.State(h=s.h + f * (z - s.h))

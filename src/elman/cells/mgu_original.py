@@ -1,11 +1,9 @@
 """The minimal gated unit as it was published: an example of a free-form cell."""
 
-from typing import Any
-
 from torch import lerp, sigmoid, tanh
 
 from elman.cells.base import Cell
-from elman.recurrence.contract import Product
+from elman.recurrence.contract import Product, State, StepInput
 
 
 class OriginalMGU(Cell):
@@ -20,7 +18,7 @@ class OriginalMGU(Cell):
     state = ("h",)
     gates = ("f", "z")
 
-    def step(self, x: Any, s: Any, product: Product) -> Any:
+    def step(self, x: StepInput, s: State, product: Product) -> State:
         f = sigmoid(product(s.h, "f", plus=x.f))
         z = tanh(product(f * s.h, "z", plus=x.z))
         return self.State(h=lerp(s.h, z, f))

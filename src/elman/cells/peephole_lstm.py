@@ -1,10 +1,9 @@
 """The LSTM whose gates see the memory cells."""
 
-from typing import Any
-
-from torch import sigmoid, tanh
+from torch import Tensor, sigmoid, tanh
 
 from elman.cells.base import Cell
+from elman.recurrence.contract import Parts, State
 
 
 class PeepholeLSTM(Cell):
@@ -18,13 +17,16 @@ class PeepholeLSTM(Cell):
     state = ("h", "c")
     gates = ("i", "f", "z", "o")
     vectors = ("p_i", "p_f", "p_o")
+    p_i: Tensor
+    p_f: Tensor
+    p_o: Tensor
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
         if self.bias:
             self.block("b", "f").fill_(1.0)
 
-    def R(self, x: Any, h: Any, s: Any) -> Any:
+    def R(self, x: Parts, h: Parts, s: State) -> State:
         i = sigmoid(x.i + h.i + self.p_i * s.c)
         f = sigmoid(x.f + h.f + self.p_f * s.c)
         c = f * s.c + i * tanh(x.z + h.z)

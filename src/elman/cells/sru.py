@@ -1,10 +1,9 @@
 """A cell without recurrent product: its step is pointwise, so a sequence is one scan."""
 
-from typing import Any
-
-from torch import sigmoid
+from torch import Tensor, sigmoid
 
 from elman.cells.base import Cell
+from elman.recurrence.contract import Parts, State
 
 
 class SRU(Cell):
@@ -19,8 +18,10 @@ class SRU(Cell):
     state = ("h", "c")
     gates = ("f", "r", "z", "k")
     vectors = ("v_f", "v_r")
+    v_f: Tensor
+    v_r: Tensor
 
-    def R(self, x: Any, h: Any, s: Any) -> Any:
+    def R(self, x: Parts, h: Parts, s: State) -> State:
         f = sigmoid(x.f + self.v_f * s.c)
         r = sigmoid(x.r + self.v_r * s.c)
         c = x.z + f * (s.c - x.z)

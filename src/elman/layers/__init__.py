@@ -1,1 +1,1 @@
-"""Layers: cells walked over sequences, stacked, in both directions, with regularisers."""
+"""Layers: cells unrolled over sequences, stacked, in both directions, with regularisers."""

@@ -1,7 +1,5 @@
 """From the final state of one RNN to the initial state of another, whatever their shapes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -9,8 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman.errors import ArgumentError, ShapeError
-from elman.layers.rnn import RNN
-from elman.tensors.checks import check_choice, check_like, is_plain
+from elman.layers.rnn import RNN, NetworkState
+from elman.recurrence.contract import Shapes, State
+from elman.tensors.checks import check_choice, check_like, is_plain, is_tuple
 from elman.tensors.tracing import in_autocast
 
 POLICIES = ("copy", "transform", "zero")
@@ -40,62 +39,47 @@ class Bridge(nn.Module):
         for name, network in (("source", source), ("target", target)):
             if not isinstance(network, RNN):
                 raise ArgumentError(f"{name} is {network!r}; it must be an RNN")
+            shapes = network.state_shapes
+            if [set(own) for own in shapes] != [{(width,)} for width in network.hidden_sizes]:
+                raise ArgumentError(f"{name} has states that are not (B, H), {shapes}; no bridge fits")
         self.policy = check_choice("policy", policy, POLICIES)
-        for name, network in (("source", source), ("target", target)):
-            widths = [(width,) for width in network.hidden_sizes]
-            if any(
-                set(shapes) != {width} for shapes, width in zip(network.state_shapes, widths, strict=True)
-            ):
-                raise ArgumentError(
-                    f"{name} has states that are not (B, H), {network.state_shapes}; no bridge fits"
-                )
         self.source_class, self.source_shapes = source.cell_class, source.state_shapes
-        self.source_states = source.cell_class.state
         self.source_directions, self.target_directions = source.directions, target.directions
         self.target_states, self.widths = target.cell_class.State, target.hidden_sizes
         self.sources = [max(0, source.layers - target.layers + depth) for depth in range(target.layers)]
         if self.policy == "transform":
+            given = source.directions * len(source.cell_class.state)
+            wanted = target.directions * len(target.cell_class.state)
             self.networks = nn.ModuleList(
-                nn.Linear(
-                    source.directions * len(self.source_states) * source.hidden_sizes[place],
-                    target.directions * len(target.cell_class.state) * width,
-                )
+                nn.Linear(given * source.hidden_sizes[place], wanted * width)
                 for place, width in zip(self.sources, self.widths, strict=True)
             )
 
-    def forward(self, state: Any) -> Any:
-        """The target's initial state from the source's final one."""
-        given_layers = self._check(state)
-        layers = []
+    def forward(self, state: NetworkState) -> NetworkState:
+        given, count, layers = self._check(state), len(self.target_states._fields), []
         for depth, (place, width) in enumerate(zip(self.sources, self.widths, strict=True)):
-            given = given_layers[place]
-            fields = self._fields(depth, given, width)
-            count = len(self.target_states._fields)
-            both = tuple(
-                self.target_states(*fields[i * count : (i + 1) * count])
-                for i in range(self.target_directions)
-            )
+            fields = self._fields(depth, given[place], width)
+            starts = range(0, len(fields), count)
+            both = tuple(self.target_states(*fields[first : first + count]) for first in starts)
             layers.append(both if self.target_directions == 2 else both[0])
         return tuple(layers)
 
-    def _check(self, state: Any) -> list[Any]:
+    def _check(self, state: NetworkState) -> list[list[State]]:
         """By layer, the source's directions; each state must be one of the source's."""
         layers = []
-        fits = isinstance(state, (tuple, list)) and len(state) == len(self.source_shapes)
+        fits = is_tuple(state, len(self.source_shapes))
         for given, shapes in zip(state, self.source_shapes, strict=True) if fits else ():
             directions = given if self.source_directions == 2 else (given,)
-            fits = (
-                fits and isinstance(directions, (tuple, list)) and len(directions) == self.source_directions
-            )
+            fits = fits and is_tuple(directions, self.source_directions)
             fits = fits and all(_has_shapes(one, shapes) for one in directions)
-            layers.append([self.source_class.State(*one) for one in directions] if fits else None)
+            layers.append([self.source_class.State(*one) for one in directions] if fits else [])
         if not fits:
             raise ShapeError(
                 f"state is not one of the source, which has {len(self.source_shapes)} layers of "
-                f"{self.source_directions} × State({', '.join(self.source_states)}) "
+                f"{self.source_directions} × State({', '.join(self.source_class.state)}) "
                 f"in the shapes {self.source_shapes} after the batch"
             )
-        fields = [field for directions in layers for one in directions or () for field in one]
+        fields = [field for directions in layers for one in directions for field in one]
         own = next(self.parameters(), None)  # only a transformation has any
         for field in fields if not in_autocast(fields[0]) else ():
             check_like("state", field, "the bridge", fields[0] if own is None else own)
@@ -110,34 +94,31 @@ class Bridge(nn.Module):
             return [f"layer {depth}: zero ({width})" for depth, width in enumerate(self.widths)]
         return [
             f"layer {depth}: {self.policy} of source layer {place}, {self.source_directions} × "
-            f"({', '.join(self.source_states)}) → {self.target_directions} × "
+            f"({', '.join(self.source_class.state)}) → {self.target_directions} × "
             f"({', '.join(self.target_states._fields)}) of width {width}"
             for depth, (place, width) in enumerate(zip(self.sources, self.widths, strict=True))
         ]
 
-    def _fields(self, depth: int, given: Any, width: int) -> list[Tensor]:
+    def _fields(self, depth: int, given: list[State], width: int) -> list[Tensor]:
         names = self.target_states._fields
-        total = self.target_directions * len(names)
-        first: Tensor = given[0][0]
+        first = given[0][0]
         if self.policy == "zero":
-            return [first.new_zeros(len(first), width) for _ in range(total)]
+            count = self.target_directions * len(names)
+            return [first.new_zeros(len(first), width) for _ in range(count)]
         if self.policy == "transform":
-            network = self.networks[depth]
             joined = torch.cat([field for direction in given for field in direction], -1)
-            return list(torch.tanh(network(joined)).split(width, -1))
+            return list(torch.tanh(self.networks[depth](joined)).split(width, -1))
         return [_copy(given, name, width) for name in names] * self.target_directions
 
 
-def _has_shapes(state: Any, shapes: tuple[tuple[int, ...], ...]) -> bool:
-    if not isinstance(state, (tuple, list)) or len(state) != len(shapes):
-        return False
-    return all(is_plain(f) and f.shape[1:] == shape for f, shape in zip(state, shapes, strict=True))
+def _has_shapes(state: Any, shapes: Shapes) -> bool:
+    fits = is_tuple(state, len(shapes))
+    return fits and all(is_plain(f) and f.shape[1:] == shape for f, shape in zip(state, shapes, strict=True))
 
 
-def _copy(given: Any, name: str, width: int) -> Tensor:
+def _copy(given: list[State], name: str, width: int) -> Tensor:
     names = given[0]._fields  # not getattr: a tuple has a count and an index of its own
-    parts: list[Tensor] = [direction[names.index(name) if name in names else 0] for direction in given]
+    parts = [direction[names.index(name) if name in names else 0] for direction in given]
     H = parts[0].shape[-1]
     value = torch.cat(parts, -1) if H * len(parts) == width else torch.stack(parts).sum(0)
-    have = value.shape[-1]
-    return value[..., :width] if have >= width else F.pad(value, (0, width - have))
+    return F.pad(value[..., :width], (0, max(0, width - value.shape[-1])))

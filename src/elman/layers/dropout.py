@@ -1,7 +1,5 @@
 """Recurrent regularisers, drawn once for a sequence and handed to the engine as noise."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from elman.errors import ArgumentError, nearest
-from elman.recurrence.contract import SILENCE, Noise
+from elman.recurrence.contract import NO_NOISE, Noise
 from elman.tensors.checks import check_rate
 
 
@@ -42,12 +40,10 @@ class Regularisers:
             check_rate(f"zoneout[{name!r}]" if isinstance(self.zoneout, Mapping) else "zoneout", rate)
 
     def any(self, states: tuple[str, ...]) -> bool:
-        """Whether any of them does anything."""
         rates = (self.input_dropout, self.recurrent_dropout, self.weight_drop)
         return any(rates) or bool(self.zoneout_rates(states))
 
     def zoneout_rates(self, states: tuple[str, ...]) -> dict[str, float]:
-        """The rate of every state that has one."""
         if not isinstance(self.zoneout, Mapping):
             return {name: float(self.zoneout) for name in states} if self.zoneout else {}
         for name in self.zoneout:
@@ -56,9 +52,8 @@ class Regularisers:
         return {name: float(rate) for name, rate in self.zoneout.items() if rate}
 
     def draw(self, cell: Any, B: int, T: int, like: Tensor, *, training: bool) -> Noise:
-        """The noise of one sequence of one cell."""
         if not training and not self.zoneout:
-            return SILENCE
+            return NO_NOISE
         zoneout: dict[str, Tensor | float] = dict(self.zoneout_rates(cell.state))
         if not training:
             return Noise(zoneout=zoneout)
@@ -77,6 +72,4 @@ class Regularisers:
 
 def keep_mask(like: Tensor, B: int, features: int, rate: float) -> Tensor | None:
     """(B, features): zero with this probability, else 1 / (1 - rate); None where the rate is zero."""
-    if not rate:
-        return None
-    return F.dropout(like.new_ones(B, features), rate)
+    return F.dropout(like.new_ones(B, features), rate) if rate else None

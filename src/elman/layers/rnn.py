@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from itertools import islice
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +12,12 @@ from torch.nn import functional as F
 
 from elman.cells.base import Cell
 from elman.errors import ArgumentError, ShapeError
+from elman.layers import convert
+from elman.layers.convert import TorchNetwork
 from elman.layers.dropout import Regularisers, keep_mask
-from elman.layers.stream import Stream
-from elman.recurrence.contract import Noise, Unrolled
-from elman.recurrence.unroll import BACKENDS, check_state, streams, unroll_layer
+from elman.layers.stream import StreamState
+from elman.recurrence.contract import Noise, Shapes, State, Unrolled
+from elman.recurrence.unroll import BACKENDS, check_state, streaming_cell, unroll_layer
 from elman.registry import CELLS, construct
 from elman.tensors.checks import (
     check_choice,
@@ -23,12 +26,15 @@ from elman.tensors.checks import (
     check_rate,
     check_size,
     check_tensor,
+    is_tuple,
     look_at_lengths,
 )
+from elman.tensors.nested import map_tensors
 from elman.tensors.tracing import in_autocast, own_precision
 
-if TYPE_CHECKING:
-    Torch = nn.RNN | nn.LSTM | nn.GRU
+NetworkState: TypeAlias = tuple[Any, ...]  # by layer, a State or a pair of them
+LayerState: TypeAlias = tuple[State | None, ...]  # by direction; None: zero
+INITIAL_STATES = ("zero", "learned")
 
 
 class RNN(nn.Module):
@@ -84,7 +90,7 @@ class RNN(nn.Module):
         self.dropout = check_rate("dropout", dropout)
         self.regularisers = Regularisers(input_dropout, recurrent_dropout, zoneout, weight_drop)
         self.regularisers.zoneout_rates(self.cell_class.state)
-        self.initial_state = check_choice("initial_state", initial_state, ("zero", "learned"))
+        self.initial_state = check_choice("initial_state", initial_state, INITIAL_STATES)
         self.backend = check_choice("backend", backend, BACKENDS)
         self.cells = nn.ModuleList()
         width = self.input_size
@@ -98,7 +104,7 @@ class RNN(nn.Module):
         self.output_size = width
         if self.initial_state == "learned":
             self.starts = nn.ParameterList(
-                nn.Parameter(torch.zeros(shape)) for cell in self._all_cells() for shape in cell.state_shapes
+                nn.Parameter(torch.zeros(shape)) for cell in self.all_cells() for shape in cell.state_shapes
             )
 
     @property
@@ -106,7 +112,7 @@ class RNN(nn.Module):
         return len(self.hidden_sizes)
 
     @property
-    def state_shapes(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    def state_shapes(self) -> tuple[Shapes, ...]:
         """By layer, the shape of every state of a direction, without the batch."""
         return tuple(self._directions(depth)[0].state_shapes for depth in range(self.layers))
 
@@ -114,7 +120,7 @@ class RNN(nn.Module):
     def directions(self) -> int:
         return 2 if self.bidirectional else 1
 
-    def forward(self, x: Tensor, lengths: Any = None, state: Any = None) -> Unrolled:
+    def forward(self, x: Tensor, lengths: Any = None, state: NetworkState | None = None) -> Unrolled:
         """
         Args:
             x: (B, T, D).
@@ -127,41 +133,41 @@ class RNN(nn.Module):
             them where the layer is bidirectional.
         """
         B, T, _ = check_tensor("x", x, ("B", "T", self.input_size)).shape
-        x, looked = self._check_type(x), True
+        x, looked = self.check_input(x), True
         if lengths is not None:
             _refuse_state(lengths)
             lengths, looked = look_at_lengths(lengths, B, T, x.device)
         if state is None and self.initial_state == "zero":  # made by the engine, if at all
-            starts: list[Any] = [(None,) * self.directions] * self.layers
+            starts: list[LayerState] = [(None,) * self.directions] * self.layers
         else:
-            starts = self._start(state, B, x)
-        last = x
+            starts = [*self.start_states(state, B, x)]
+        last, finals = x, []
         for depth in range(self.layers):
             x = F.dropout(x, self.dropout, self.training) if depth else x
-            x = self._drop_input(x)
-            cells = self._directions(depth)
-            noises = [self._noise(cell, B, T, x) for cell in cells]
-            x, last, starts[depth] = self._walk(cells, x, starts[depth], lengths, noises, looked)
-        return Unrolled(x, last, self._nest(starts))
+            x, last, final = self._unroll(depth, x, starts[depth], lengths, looked)
+            finals.append(final)
+        return Unrolled(x, last, self._nest(finals))
 
-    def _walk(
-        self, cells: list[Cell], x: Tensor, states: Any, lengths: Any, noises: list[Noise], looked: bool
+    def _unroll(
+        self, depth: int, x: Tensor, states: LayerState, lengths: Tensor | None, looked: bool
     ) -> Unrolled:
         """One layer; where somebody listens to the calls of a cell, its cells are called one by one."""
+        cells, (B, T, D), backend = self._directions(depth), x.shape, self.backend
+        mask = keep_mask(x, B, D, self.regularisers.input_dropout if self.training else 0.0)
+        x = x if mask is None else x * mask[:, None]
+        noises = [self._noise(cell, B, T, x) for cell in cells]
         if not any(cell.has_hooks for cell in cells):
-            return unroll_layer(
-                cells, x, states, lengths, noises=noises, backend=self.backend, checked=looked
-            )
+            return unroll_layer(cells, x, states, lengths, noises=noises, backend=backend, checked=looked)
         results = [
-            cell(x, states[d], lengths, reverse=d == 1, noise=noises[d], backend=self.backend)
+            cell(x, states[d], lengths, reverse=d == 1, noise=noises[d], backend=backend)
             for d, cell in enumerate(cells)
         ]
         outputs, lasts, finals = zip(*results, strict=True)
         return Unrolled(torch.cat(outputs, -1), torch.cat(lasts, -1), finals)
 
-    def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+    def step(self, x: Tensor, state: NetworkState | None = None) -> tuple[Tensor, NetworkState]:
         """One step of a stream: ``y, state = rnn.step(x, state)`` for x (B, D); equals the sequence form."""
-        if type(state) is Stream and not torch.is_grad_enabled():
+        if type(state) is StreamState and not torch.is_grad_enabled():
             advanced = state.advance(self, x)
             if advanced is not None:
                 return advanced
@@ -174,39 +180,35 @@ class RNN(nn.Module):
                 "call eval(), or give whole sequences to the RNN"
             )
         B, _ = check_tensor("x", x, ("B", self.input_size)).shape
-        given = x = self._check_type(x)
-        starts = [pair[0] for pair in self._start(state, B, x)]
-        ways = []
+        given = x = self.check_input(x)
+        states = [pair[0] for pair in self.start_states(state, B, x)]
+        short = []
         with own_precision(x):
             for depth in range(self.layers):
                 x = F.dropout(x, self.dropout, self.training) if depth else x
                 cell = self._directions(depth)[0]
                 noise = self._noise(cell, B, 1, x)
                 if not (self.training or torch.is_grad_enabled()):
-                    ways.append(streams(cell, x, starts[depth], noise=noise, backend=self.backend))
-                _, x, starts[depth] = cell(x[:, None], starts[depth], noise=noise, backend=self.backend)
-        short = [way for way in ways if way is not None]
+                    streaming = streaming_cell(cell, x, states[depth], noise=noise, backend=self.backend)
+                    short += [] if streaming is None else [streaming]
+                _, x, states[depth] = cell(x[:, None], states[depth], noise=noise, backend=self.backend)
         if len(short) < self.layers:  # nothing to remember: a plain tuple, which transforms know
-            return x, tuple(starts)
-        return x, Stream(starts, self, given, short)
+            return x, tuple(states)
+        return x, StreamState(states, self, given, short)
 
-    def start(self, batch_size: int) -> Any:
+    def start(self, batch_size: int) -> NetworkState:
         """The state before the first step: zero or learned, for a batch of this size."""
         like = next(self.parameters(), torch.zeros(()))
-        return self._nest(self._start(None, check_size("batch_size", batch_size), like))
+        return self.check_state(None, check_size("batch_size", batch_size), like)
 
     @staticmethod
-    def from_torch(module: Torch) -> RNN:
+    def from_torch(module: TorchNetwork) -> RNN:
         """The same network as an ``nn.RNN``, ``nn.LSTM`` or ``nn.GRU``, with equal outputs."""
-        from elman.layers.convert import from_torch
+        return convert.from_torch(RNN, module)
 
-        return from_torch(module)
-
-    def to_torch(self) -> Torch:
+    def to_torch(self) -> TorchNetwork:
         """The same network as a module of torch (batch first), where torch has its cell."""
-        from elman.layers.convert import to_torch
-
-        return to_torch(self)
+        return convert.to_torch(self)
 
     def extra_repr(self) -> str:
         widths = " → ".join(map(str, (self.input_size, *self.hidden_sizes)))
@@ -214,22 +216,19 @@ class RNN(nn.Module):
         return f"{self.cell_class.__name__}, {widths}{both}, backend={self.backend}"
 
     def _directions(self, depth: int) -> list[Cell]:
-        layer = self.cells._modules[str(depth)]  # as self.cells[depth], which a stream finds slow
-        return cast(list[Cell], list(cast(nn.ModuleList, layer)._modules.values()))
+        layers = self._modules["cells"]  # as self.cells[depth], which a stream finds slow
+        assert layers is not None
+        return cast(list[Cell], [*cast(nn.Module, layers._modules[str(depth)])._modules.values()])
 
-    def _all_cells(self) -> list[Cell]:
+    def all_cells(self) -> list[Cell]:
+        """The cells of all layers, of a layer the forward direction first."""
         return [cell for depth in range(self.layers) for cell in self._directions(depth)]
 
     def _noise(self, cell: Cell, B: int, T: int, like: Tensor) -> Noise:
         return self.regularisers.draw(cell, B, T, like, training=self.training)
 
-    def _drop_input(self, x: Tensor) -> Tensor:
-        rate = self.regularisers.input_dropout if self.training else 0.0
-        mask = keep_mask(x, x.shape[0], x.shape[-1], rate)
-        return x if mask is None else x * mask[:, None]
-
-    def _check_type(self, x: Tensor) -> Tensor:
-        """Numbers of the weights' own type; under autocast others are converted."""
+    def check_input(self, x: Tensor) -> Tensor:
+        """An input in the numbers of the weights, and where they are; under autocast others are converted."""
         weight = self._directions(0)[0].weights()[0]
         if weight is None:
             weight = next(self.parameters(), x)
@@ -238,41 +237,36 @@ class RNN(nn.Module):
         check_like("x", x, "the RNN", weight)
         return x
 
-    def _start(self, state: Any, B: int, like: Tensor) -> list[Any]:
+    def check_state(self, state: NetworkState | None, B: int, like: Tensor) -> NetworkState:
+        """A state for B rows that fits the cells: the given one, or where there is none the first."""
+        return self._nest(self.start_states(state, B, like))
+
+    def start_states(self, state: NetworkState | None, B: int, like: Tensor) -> list[tuple[State, ...]]:
         """By layer, the states of its directions; a given state is checked against the cells."""
+        layers = [self._directions(depth) for depth in range(self.layers)]
+        if state is None and self.initial_state == "zero":
+            return [tuple(cell.initial_state(B, like) for cell in cells) for cells in layers]
         if state is None:
-            if self.initial_state == "zero":
-                return [
-                    tuple(cell.initial_state(B, like) for cell in self._directions(depth))
-                    for depth in range(self.layers)
-                ]
-            fields = iter(self.starts)
-            return [
-                tuple(
-                    cell.State(*(next(fields).expand(B, *shape) for shape in cell.state_shapes))
-                    for cell in self._directions(depth)
-                )
-                for depth in range(self.layers)
-            ]
-        if not isinstance(state, (tuple, list)) or len(state) != self.layers:
+            each = iter([start.expand(B, *start.shape) for start in self.starts])
+            return [tuple(cell.State(*islice(each, len(cell.state))) for cell in cells) for cells in layers]
+        if not is_tuple(state, self.layers):
             raise ShapeError(f"state is not a tuple of {self.layers}, one entry a layer; {self._nesting()}")
         starts = []
-        for depth, given in enumerate(state):
-            cells = self._directions(depth)
+        for depth, (cells, given) in enumerate(zip(layers, state, strict=True)):
             pair = given if self.bidirectional else (given,)
-            if not isinstance(pair, (tuple, list)) or len(pair) != len(cells):
+            if not is_tuple(pair, len(cells)):
                 raise ShapeError(f"state[{depth}] is not a pair of states; {self._nesting()}")
             checked = []
             for direction, (cell, fields_given) in enumerate(zip(cells, pair, strict=True)):
                 place = f"state[{depth}][{direction}]" if self.bidirectional else f"state[{depth}]"
-                if in_autocast(like) and isinstance(fields_given, (tuple, list)):
-                    fields_given = [_converted(field, like) for field in fields_given]
+                if in_autocast(like):
+                    fields_given = map_tensors(lambda field: field.to(like.dtype), fields_given)
                 checked.append(check_state(place, cell, fields_given, B, like))
             starts.append(tuple(checked))
         return starts
 
-    def _nest(self, starts: list[Any]) -> Any:
-        return tuple(pair if self.bidirectional else pair[0] for pair in starts)
+    def _nest(self, states: Sequence[tuple[State, ...]]) -> NetworkState:
+        return tuple(pair if self.bidirectional else pair[0] for pair in states)
 
     def _nesting(self) -> str:
         one = f"State({', '.join(self.cell_class.state)})"
@@ -281,7 +275,6 @@ class RNN(nn.Module):
 
 
 def find_cell(cell: str | type[Cell]) -> type[Cell]:
-    """The class of a name, or the class itself."""
     if isinstance(cell, str):
         return cast(type[Cell], CELLS.find(cell))
     if isinstance(cell, type) and issubclass(cell, Cell):
@@ -293,9 +286,8 @@ def find_cell(cell: str | type[Cell]) -> type[Cell]:
 
 def _widths(hidden_size: int | Sequence[int], layers: int | None) -> tuple[int, ...]:
     if hasattr(hidden_size, "__index__"):
-        return (check_size("hidden_size", hidden_size),) * check_size(
-            "layers", 1 if layers is None else layers
-        )
+        count = check_size("layers", 1 if layers is None else layers)
+        return (check_size("hidden_size", hidden_size),) * count
     if not isinstance(hidden_size, (list, tuple)):
         raise ArgumentError(f"hidden_size is {hidden_size!r}; it must be a whole number, or one a layer")
     widths = tuple(check_size(f"hidden_size[{i}]", width) for i, width in enumerate(hidden_size))
@@ -311,7 +303,3 @@ def _refuse_state(lengths: Any) -> None:
         first = first[0]
     if first is not lengths and isinstance(first, Tensor) and first.dim() > 1:
         raise ShapeError("lengths is a state; give a state by its name, as in rnn(x, state=state)")
-
-
-def _converted(field: Any, like: Tensor) -> Any:
-    return field.to(like.dtype) if isinstance(field, Tensor) else field

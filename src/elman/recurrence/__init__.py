@@ -1,1 +1,1 @@
-"""The engine: walks a cell over time on one of several backends, all equal in values and gradients."""
+"""The engine: unrolls a cell over time on one of several backends, all equal in values and gradients."""

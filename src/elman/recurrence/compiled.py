@@ -1,36 +1,18 @@
 """What backends make of equations: made once, by one thread, and kept with the equations."""
 
-import os
-import threading
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import TypeVar
 
 from elman.errors import BackendError
-from elman.recurrence.trace import Equations
+from elman.recurrence.trace import Arrivals, Equations, presence
+from elman.storage.locks import ThreadLock
+
+Made = TypeVar("Made")
+
+_making = ThreadLock()
 
 
-class ProcessLock:
-    """A lock among the threads of a process: in a forked child, where the others are gone, it is free."""
-
-    def __init__(self) -> None:
-        self._renew()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._renew)
-
-    def _renew(self) -> None:
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        with self._lock:
-            yield
-
-
-_making = ProcessLock()
-
-
-def make_once(equations: Equations, key: Hashable, make: Callable[[], Any]) -> Any:
+def make_once(equations: Equations, key: Hashable, make: Callable[[], Made]) -> Made:
     """What ``make`` returns, at its first call for this key; if it cannot be made, its error every time."""
     kept = equations.compiled
     if key not in kept:
@@ -40,7 +22,16 @@ def make_once(equations: Equations, key: Hashable, make: Callable[[], Any]) -> A
                     kept[key] = make()
                 except BackendError as error:
                     kept[key] = BackendError(*error.args)  # without the frames in which it happened
-    made = kept[key]
+    made: Made | BackendError = kept[key]
     if isinstance(made, BackendError):
         raise BackendError(*made.args)
     return made
+
+
+def for_arrivals(made: Made, equations: Equations, arrivals: Arrivals, make: Callable[[], Made]) -> Made:
+    """What was made of the equations, for gradients that arrive there alone; mostly it is the same."""
+
+    def chosen() -> Made:
+        return made if presence(equations, arrivals) is None else make()
+
+    return make_once(equations, ("arrivals", arrivals), chosen)

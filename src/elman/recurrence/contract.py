@@ -1,16 +1,21 @@
-"""What the engine asks of a cell, and the noise that regularisers bring into a sequence."""
+"""What the engine asks of a cell, the noise that regularisers bring in, and what an unrolled cell gives."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias, overload
 
 from torch import Tensor
 
 from elman.recurrence.trace import Equations
+from elman.tensors.nested import NamedTensors
 
-State = tuple[Tensor, ...]  # a named tuple of (B, …) tensors, made by the cell's State
+State: TypeAlias = NamedTensors  # (B, …) tensors by name, made by the cell's State
+Parts: TypeAlias = NamedTensors  # input or recurrent parts by gate
+StepInput: TypeAlias = Any  # the input parts by gate, side by side as one tensor, or the input itself
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+Weights: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None, tuple[Tensor, ...]]  # W_x b W_h v
 
 
 class Product(Protocol):
@@ -20,73 +25,60 @@ class Product(Protocol):
     ``plus=x.z`` adds in the same operation; ``product.joined(h)``: all side by side, (B, G·H).
     """
 
-    def __call__(self, h: Tensor, gate: str | None = None, *, plus: Tensor | None = None) -> Any: ...
+    @overload
+    def __call__(self, h: Tensor) -> Parts: ...
+    @overload
+    def __call__(self, h: Tensor, gate: str, *, plus: Tensor | None = None) -> Tensor: ...
     def joined(self, h: Tensor) -> Tensor: ...
 
 
-class Steps(Protocol):
-    """What the loop asks of a cell: one step."""
+class LoopCell(Protocol):
+    """What the plain loop asks of a cell: one step."""
 
     @property
-    def State(self) -> Any:
-        """The named tuple of the state."""
-
+    def State(self) -> type[NamedTensors]: ...  # of the state
     @property
-    def Inputs(self) -> Any:
-        """The named tuple of the input parts that are read; None: a step gets them side by side."""
-
+    def Inputs(self) -> type[Parts] | None: ...  # of the input parts that are read; None: side by side
     @property
-    def Products(self) -> Any:
-        """The named tuple of the recurrent parts that are read."""
+    def Products(self) -> type[Parts]: ...  # of the recurrent parts that are read
+    def at_hand(self) -> LoopCell:
+        """The same cell for a loop: its parameters are found at once, without torch's detour."""
 
-    def at_hand(self) -> Steps:
-        """The same for a loop: parameters are found at once, without torch's detour."""
-
-    def step(self, x: Any, s: Any, product: Product) -> Any: ...
+    def step(self, x: StepInput, s: NamedTensors, product: Product) -> NamedTensors: ...
 
 
-class Walkable(Steps, Protocol):
+class RecurrentCell(LoopCell, Protocol):
     """A cell as the engine sees it."""
 
-    @property
-    def input_size(self) -> int: ...
-    @property
-    def hidden_size(self) -> int: ...
-    @property
-    def state_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shape of every state, without the batch."""
+    input_size: int
+    hidden_size: int
+    W_h: Tensor | None
 
     @property
-    def W_x(self) -> Tensor | None: ...
+    def state_shapes(self) -> Shapes: ...  # of every state, without the batch
     @property
-    def W_h(self) -> Tensor | None: ...
+    def equations(self) -> Equations | None: ...  # the traced step; None for a free-form cell
     @property
-    def b(self) -> Tensor | None: ...
+    def projects_itself(self) -> bool: ...  # whether ``project`` is other than ``x W_x + b``
     @property
-    def equations(self) -> Equations | None:
-        """The traced step, or None for a free-form cell."""
-
+    def has_hooks(self) -> bool: ...  # whether something wants to know when the cell is called
     @property
-    def projects_itself(self) -> bool:
-        """Whether ``project`` is other than ``x W_x + b``."""
-
+    def reads_whole_state(self) -> bool: ...  # whether O needs more than the first entry of the state
     @property
-    def has_hooks(self) -> bool:
-        """Whether something wants to know when the cell is called."""
-
-    @property
-    def reads_whole_state(self) -> bool:
-        """Whether O needs more than the first entry of the state."""
-
-    @property
-    def starts_at_zero(self) -> bool:
-        """Whether ``initial_state`` is zero."""
-
-    def initial_state(self, batch_size: int, like: Tensor) -> Any: ...
+    def starts_at_zero(self) -> bool: ...  # whether ``initial_state`` is zero
+    def initial_state(self, batch_size: int, like: Tensor) -> NamedTensors: ...
     def project(self, x: Tensor) -> Tensor: ...
-    def O(self, s: Any) -> Tensor: ...
-    def weights(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, tuple[Tensor, ...]]: ...
-    def vector_values(self) -> tuple[Tensor, ...]: ...
+    def O(self, s: NamedTensors) -> Tensor: ...
+    def weights(self) -> Weights: ...
+
+
+class StreamingCell(Protocol):
+    """A short way for steps of one cell without gradients, where all that can be is worked out before."""
+
+    cell: RecurrentCell
+
+    def step(self, x: Tensor, state: State) -> tuple[Tensor, State] | None:
+        """The output and the new state; None where the cell or a tensor has changed and the way is closed."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +104,24 @@ class Noise:
             return self
         return replace(self, weight=weight * self.factors, factors=None)
 
+    @property
+    def rates(self) -> dict[str, float | None]:
+        """The rates of zoneout by state, as equations take them; None: it follows a drawn mask."""
+        return {name: z if isinstance(z, float) else None for name, z in self.zoneout.items()}
 
-SILENCE = Noise()
+    def drawn(self, names: tuple[str, ...]) -> list[Tensor]:
+        return [z for z in map(self.zoneout.__getitem__, names) if isinstance(z, Tensor)]
+
+
+NO_NOISE = Noise()
 
 
 class Unrolled(NamedTuple):
-    """outputs (B, T, ·): RNN*, the transducer. last (B, ·): RNN, the acceptor. state: the final one."""
+    """outputs (B, T, ·): RNN*, the transducer. last (B, ·): RNN, the acceptor. state: the final one.
+
+    >>> import torch
+    >>> outputs, last, state = Unrolled(torch.zeros(2, 3, 4), torch.zeros(2, 4), ())
+    """
 
     outputs: Tensor
     last: Tensor

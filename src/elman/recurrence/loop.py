@@ -1,45 +1,54 @@
 """The plain loop: the definition of the recurrence, in torch, differentiable any number of times."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from elman.errors import ShapeError
-from elman.recurrence.contract import SILENCE, Noise, Steps, Walkable
-from elman.tensors.rows import fill_padding, length_mask
+from elman.errors import EquationError, ShapeError, nearest
+from elman.recurrence.backend import Backend, LayerCall, run_directions
+from elman.recurrence.contract import NO_NOISE, LoopCell, Noise, Parts, State, Unrolled
+from elman.tensors.nested import named_tensors
+from elman.tensors.rows import fill_padding, length_mask, zero_padding
 
 
-def walk(
-    cell: Walkable, x: Tensor, state: Any, lengths: Tensor | None, *, reverse: bool, noise: Noise
-) -> tuple[Tensor, Any]:
+class LoopBackend(Backend):
+    """Any cell on any device, by torch's own operations; it never refuses."""
+
+    name = "loop"
+
+    def refusal(self, call: LayerCall) -> None:
+        return None
+
+    def run(self, call: LayerCall) -> Unrolled:
+        return run_directions(call, unroll_direction)
+
+
+def unroll_direction(call: LayerCall, x: Tensor, state: State) -> tuple[Tensor, State]:
     """``s_i = R(s_{i-1}, x_i)``, ``y_i = O(s_i)`` over (B, T, D); the final state comes along.
 
-    Walking backwards needs no reversal by length: the state simply stays as it is until the row's
+    The other direction needs no reversal by length: the state simply stays as it is until the row's
     last real step is reached.
     """
-    B, T = x.shape[:2]
-    mask = length_mask(lengths, T)[..., None] if lengths is not None else None
-    if lengths is not None:
-        x = fill_padding(x, lengths)
-    states, final = walk_parts(cell, cell.project(x), cell.W_h, state, lengths, reverse=reverse, noise=noise)
+    cell, lengths = call.cells[0], call.lengths
+    x = x if lengths is None else fill_padding(x, lengths)
+    parts, noise = cell.project(x), call.noises[0]
+    states, final = unroll_parts(cell, parts, cell.W_h, state, lengths, reverse=call.reverse, noise=noise)
     rows = cell.State(*(field.flatten(0, 1) for field in states))
-    outputs = cell.O(rows).unflatten(0, (B, T))
-    if mask is not None:
-        outputs = outputs.where(mask, outputs.new_zeros(()))
-    return outputs, final
+    return zero_padding(cell.O(rows).unflatten(0, x.shape[:2]), lengths), final
 
 
-def walk_parts(
-    cell: Steps,
+def unroll_parts(
+    cell: LoopCell,
     parts: Tensor,
     weight: Tensor | None,
-    state: Any,
+    state: State,
     lengths: Tensor | None,
     *,
     reverse: bool = False,
-    noise: Noise = SILENCE,
-) -> tuple[Any, Any]:
+    noise: Noise = NO_NOISE,
+) -> tuple[State, State]:
     """The loop from the input parts (B, T, ·) on: the states of all steps (B, T, …), the final state."""
     T = parts.shape[1]
     product = RecurrentProduct(cell, weight, noise)
@@ -47,7 +56,7 @@ def walk_parts(
     step = cell.at_hand().step
     conforms: bool | None = None  # what the first step returns, all return
     masks = length_mask(lengths, T).unbind(1) if lengths is not None else None
-    history: list[Any] = [None] * T
+    history = [state] * T
     for t in reversed(range(T)) if reverse else range(T):
         new = step(steps[t], state, product)
         if not conforms:
@@ -56,12 +65,13 @@ def walk_parts(
         if noise.zoneout:
             new = _zone_out(new, state, noise, t)
         if masks is not None:
-            new = cell.State(*(_where(masks[t], a, b) for a, b in zip(new, state, strict=True)))
+            real = [masks[t].view(-1, *(1,) * (field.dim() - 1)) for field in new]
+            new = cell.State(*map(torch.where, real, new, state))
         state = history[t] = new
     return cell.State(*(torch.stack(field, 1) for field in zip(*history, strict=True))), state
 
 
-def _steps(cell: Steps, parts: Tensor) -> list[Any]:
+def _steps(cell: LoopCell, parts: Tensor) -> Sequence[Tensor | Parts]:
     """What every step sees of the input: its parts by gate, or itself for a cell without gates."""
     if cell.Inputs is None:
         return list(parts.unbind(1))
@@ -72,7 +82,7 @@ def _steps(cell: Steps, parts: Tensor) -> list[Any]:
     return [cell.Inputs._make(step) for step in zip(*by_gate, strict=True)]
 
 
-def _conform(new: Any, old: Any) -> Any:
+def _conform(new: State, old: State) -> State:
     """The new state in the shape and type of the old one: a step may return a number or a vector."""
     for name, value, before in zip(new._fields, new, old, strict=True):
         if type(value) is not Tensor or value.dtype != before.dtype or value.shape != before.shape:
@@ -86,12 +96,10 @@ def _conform(new: Any, old: Any) -> Any:
     return new
 
 
-def _zone_out(new: Any, old: Any, noise: Noise, t: int) -> Any:
+def _zone_out(new: State, old: State, noise: Noise, t: int) -> State:
     for name, keep in noise.zoneout.items():
-        before, fresh = getattr(old, name), getattr(new, name)
-        kept = (
-            keep * before + (1 - keep) * fresh if isinstance(keep, float) else before.where(keep[:, t], fresh)
-        )
+        a, b = getattr(old, name), getattr(new, name)
+        kept = a.where(keep[:, t], b) if isinstance(keep, Tensor) else keep * a + (1 - keep) * b
         new = new._replace(**{name: kept})
     return new
 
@@ -99,7 +107,7 @@ def _zone_out(new: Any, old: Any, noise: Noise, t: int) -> Any:
 class RecurrentProduct:
     """``h W^h`` by gate, with weight drop and variational dropout where the noise holds them."""
 
-    def __init__(self, cell: Steps, weight: Tensor | None, noise: Noise) -> None:
+    def __init__(self, cell: LoopCell, weight: Tensor | None, noise: Noise) -> None:
         self._make, self._mask = cell.Products._make, noise.mask
         self._weight = noise.weight if noise.weight is not None else weight
         self._count = len(cell.Products._fields)
@@ -118,5 +126,19 @@ class RecurrentProduct:
         return (h if self._mask is None else h * self._mask) @ self._weight
 
 
-def _where(mask: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    return new.where(mask.view(-1, *(1,) * (new.dim() - 1)), old)
+class RehearsedProduct:
+    """A product of zeros that notes which gates were asked for."""
+
+    def __init__(self, gates: tuple[str, ...], zero: Tensor) -> None:
+        self.gates, self.zero = gates, zero
+        self.asked: set[str] = set()
+
+    def __call__(self, h: Tensor, gate: str | None = None, *, plus: Tensor | None = None) -> Any:
+        if gate is not None and gate not in self.gates:
+            raise EquationError(f"product(…, {gate!r}): no such gate; {nearest(gate, self.gates)}")
+        self.asked.update(self.gates if gate is None else (gate,))
+        return named_tensors("h", self.gates)(*[self.zero] * len(self.gates)) if gate is None else self.zero
+
+    def joined(self, h: Tensor) -> Tensor:
+        self.asked.update(self.gates)
+        return self.zero.repeat(1, len(self.gates))

@@ -9,15 +9,10 @@ _noticed: set[str] = set()
 
 
 def say_once(notice: str) -> None:
-    """Warn with these words, unless this process has done so."""
-    if notice not in _noticed:
-        _noticed.add(notice)
-        warnings.warn(notice, BackendNotice, stacklevel=_outside())
-
-
-def _outside() -> int:
-    """How many calls up the user's own line is."""
-    frame, level = inspect.currentframe(), 0
+    if notice in _noticed:
+        return
+    _noticed.add(notice)
+    frame, level = inspect.currentframe(), 1  # how many calls up the user's own line is
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("elman", "torch"):
         frame, level = frame.f_back, level + 1
-    return level
+    warnings.warn(notice, BackendNotice, stacklevel=level)

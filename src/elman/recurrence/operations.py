@@ -7,15 +7,21 @@ one that takes no gradient. The text is C and Triton alike: it calls the functio
 function, whose values and derivatives the other two must have.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from operator import gt, lt
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 import torch
 from torch.nn import functional as F
 
-# The arguments are symbols of elman.recurrence.symbols, which imports this table.
-Derivative = Callable[..., tuple[Any, ...]]
+if TYPE_CHECKING:  # which imports this table
+    from elman.recurrence.symbols import Symbol
+
+Gradient: TypeAlias = tuple[Union["Symbol", float, None], ...]  # of the arguments, in their order
 
 
 @dataclass(frozen=True)
@@ -28,16 +34,16 @@ class Operation:
     passing: the derivative multiplies by nothing, so that of a gradient of zero there remains zero.
     """
 
-    meaning: Callable[..., Any]
+    meaning: Callable[..., torch.Tensor]
     text: str
-    derivative: Derivative
+    derivative: Callable[..., Gradient]
     dear: bool = False
     bounded: bool = False
     boolean: bool = False
     passing: bool = False
 
 
-def _no_gradient(g: Any, y: Any, *arguments: Any) -> tuple[Any, ...]:
+def _no_gradient(g: Symbol, y: Symbol, *arguments: Symbol) -> Gradient:
     return (None,) * len(arguments)
 
 
@@ -45,12 +51,12 @@ def _softplus(a: torch.Tensor) -> torch.Tensor:
     return -F.logsigmoid(-a)  # finite for every finite a, and so is its derivative
 
 
-def _softplus_gradient(g: Any, y: Any, a: Any) -> tuple[Any, ...]:
+def _softplus_gradient(g: Symbol, y: Symbol, a: Symbol) -> Gradient:
     small = a.exp()  # where the sigmoid has become zero, this has some digits left
     return (g * (a > 0.0).choose(a.sigmoid(), small / (1.0 + small)),)
 
 
-def _pow(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+def _pow(g: Symbol, y: Symbol, a: Symbol, b: Symbol) -> Gradient:
     if b.value == 0:
         return 0.0, None
     base = g * b * a ** (b - 1.0)
@@ -59,19 +65,26 @@ def _pow(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
     return (b == 0).choose(0.0, base), g * ((a == 0) & (b >= 0)).choose(0.0, y * a.log())
 
 
-def _gelu(g: Any, y: Any, a: Any) -> tuple[Any, ...]:
+def _gelu(g: Symbol, y: Symbol, a: Symbol) -> Gradient:
     area = 0.5 + 0.5 * (a * 0.7071067811865476).erf()
     return (g * (area + a * (-0.5 * a * a).exp() * 0.3989422804014327),)
 
 
-def _maximum(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+def _erf(g: Symbol, y: Symbol, a: Symbol) -> Gradient:
+    return (g * (1.1283791670955126 * (-(a * a)).exp()),)
+
+
+def _clamp(g: Symbol, y: Symbol, a: Symbol, low: Symbol, high: Symbol) -> Gradient:
+    return ((a >= low) & (a <= high)).choose(g, 0.0), None, None
+
+
+def _where(g: Symbol, y: Symbol, condition: Symbol, a: Symbol, b: Symbol) -> Gradient:
+    return None, condition.choose(g, 0.0), condition.choose(0.0, g)
+
+
+def _extreme(loses: Callable[..., Symbol], g: Symbol, y: Symbol, a: Symbol, b: Symbol) -> Gradient:
     share = (a == b).choose(0.5 * g, g)  # torch shares the gradient at a tie, and gives it to both at NaN
-    return (a < b).choose(0.0, share), (b < a).choose(0.0, share)
-
-
-def _minimum(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
-    share = (a == b).choose(0.5 * g, g)
-    return (a > b).choose(0.0, share), (b > a).choose(0.0, share)
+    return loses(a, b).choose(0.0, share), loses(b, a).choose(0.0, share)
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -95,29 +108,13 @@ OPERATIONS: dict[str, Operation] = {
     "sqrt": Operation(torch.sqrt, "square_root({0})", lambda g, y, a: (0.5 * g / y,), dear=True),
     "abs": Operation(torch.abs, "magnitude({0})", lambda g, y, a: (g * a.sign(),)),
     "sign": Operation(torch.sign, "sign({0})", lambda g, y, a: (0.0,)),
-    "erf": Operation(
-        torch.erf,
-        "error_function({0})",
-        lambda g, y, a: (g * (1.1283791670955126 * (-(a * a)).exp()),),
-        dear=True,
-        bounded=True,
-    ),
+    "erf": Operation(torch.erf, "error_function({0})", _erf, dear=True, bounded=True),
     "sin": Operation(torch.sin, "sine({0})", lambda g, y, a: (g * a.cos(),), dear=True, bounded=True),
     "cos": Operation(torch.cos, "cosine({0})", lambda g, y, a: (-g * a.sin(),), dear=True, bounded=True),
-    "maximum": Operation(torch.maximum, "larger({0}, {1})", _maximum, passing=True),
-    "minimum": Operation(torch.minimum, "smaller({0}, {1})", _minimum, passing=True),
-    "clamp": Operation(
-        torch.clamp,
-        "clamp({0}, {1}, {2})",
-        lambda g, y, a, low, high: (((a >= low) & (a <= high)).choose(g, 0.0), None, None),
-        passing=True,
-    ),
-    "where": Operation(
-        torch.where,
-        "choose({0}, {1}, {2})",
-        lambda g, y, c, a, b: (None, c.choose(g, 0.0), c.choose(0.0, g)),
-        passing=True,
-    ),
+    "maximum": Operation(torch.maximum, "larger({0}, {1})", partial(_extreme, lt), passing=True),
+    "minimum": Operation(torch.minimum, "smaller({0}, {1})", partial(_extreme, gt), passing=True),
+    "clamp": Operation(torch.clamp, "clamp({0}, {1}, {2})", _clamp, passing=True),
+    "where": Operation(torch.where, "choose({0}, {1}, {2})", _where, passing=True),
     "lt": Operation(torch.lt, "({0} < {1})", _no_gradient, boolean=True),
     "le": Operation(torch.le, "({0} <= {1})", _no_gradient, boolean=True),
     "gt": Operation(torch.gt, "({0} > {1})", _no_gradient, boolean=True),

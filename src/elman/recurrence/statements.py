@@ -12,7 +12,7 @@ def statements(
     leaves: Mapping[tuple[str, str], str],
     known: Mapping[int, str],
     constant: Callable[[float], str],
-    assign: Callable[[str, str, bool], str],
+    assign: Callable[[str, str, bool], str] = lambda name, value, truth: f"{name} = {value}",
 ) -> tuple[list[str], list[str]]:
     """Lines that compute the results, and the names under which they are found; no node is zero.
 
@@ -36,8 +36,8 @@ def statements(
             todo.pop()
             if node.index in text:
                 continue
-            if node.op == "constant":
-                text[node.index] = constant(node.value or 0.0)
+            if node.value is not None:
+                text[node.index] = constant(node.value)
             elif not node.args:
                 text[node.index] = leaves[node.op, node.name]
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn, TypeAlias, Union
 
 import torch
 from torch.nn import functional as F
@@ -14,6 +14,8 @@ from torch.overrides import TorchFunctionMode
 from elman.errors import EquationError
 from elman.recurrence.operations import OPERATIONS
 
+# What may stand beside a symbol; a tensor is refused.
+Operand: TypeAlias = Union["Symbol", torch.Tensor, float]
 FREE_FORM = "write a free-form cell instead: override step(self, x, s, product) with any torch code"
 
 
@@ -36,14 +38,14 @@ class Node:
 class Graph:
     """Nodes, each value only once."""
 
-    known: dict[tuple[Any, ...], Node] = field(default_factory=dict)
+    known: dict[tuple[str | int, ...], Node] = field(default_factory=dict)
     reading: bool = False  # R is at work, and not the engine
 
     def leaf(self, kind: str, name: str) -> Symbol:
-        return Symbol(self, self._node((kind, name), kind, name=name))
+        return Symbol(self, self._node(kind, name=name))
 
     def constant(self, value: float) -> Symbol:
-        return Symbol(self, self._node(("constant", repr(value)), "constant", value=value))
+        return Symbol(self, self._node("constant", value=value))
 
     def apply(self, op: str, *arguments: Symbol | float) -> Symbol:
         """The result of an operation, with the few identities that gradients bring in folded."""
@@ -56,21 +58,23 @@ class Graph:
         _check_truth(op, symbols)
         if op not in ("and", "or", "not"):
             first = 1 if op == "where" else 0
-            symbols[first:] = [self._real(s) for s in symbols[first:]]
+            numbers = [self.apply("where", s, 1.0, 0.0) if s.node.boolean else s for s in symbols[first:]]
+            symbols[first:] = numbers
         if op == "mul" and 1.0 in (symbols[0].value, symbols[1].value):
             return symbols[1] if symbols[0].value == 1.0 else symbols[0]
         if op == "neg" and symbols[0].node.op == "neg":
             return Symbol(self, symbols[0].node.args[0])
-        nodes = tuple(s.node for s in symbols)
-        return Symbol(self, self._node((op, *(n.index for n in nodes)), op, nodes))
+        return Symbol(self, self._node(op, tuple(s.node for s in symbols)))
 
-    def _real(self, symbol: Symbol) -> Symbol:
-        return self.apply("where", symbol, 1.0, 0.0) if symbol.node.boolean else symbol
-
-    def _node(self, key: tuple[Any, ...], op: str, args: tuple[Node, ...] = (), **rest: Any) -> Node:
+    def _node(self, op: str, args: tuple[Node, ...] = (), name: str = "", value: float | None = None) -> Node:
+        key: tuple[str | int, ...] = (op, name, repr(value), *(node.index for node in args))
         if key not in self.known:
-            self.known[key] = Node(len(self.known), op, args, **rest)
+            self.known[key] = Node(len(self.known), op, args, name, value)
         return self.known[key]
+
+
+def _operator(op: str, *, reflected: bool = False) -> Callable[..., Symbol]:
+    return lambda *operands: _PLAIN[op](*(reversed(operands) if reflected else operands))
 
 
 class Symbol:
@@ -91,8 +95,8 @@ class Symbol:
         cls,
         function: Callable[..., Any],
         types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        args: tuple[Operand, ...] = (),
+        kwargs: Mapping[str, Operand] | None = None,
     ) -> Symbol:
         name = getattr(function, "__name__", repr(function))
         if function in _FUNCTIONS:
@@ -108,7 +112,7 @@ class Symbol:
             return lambda *args, **kwargs: _call(name, _METHODS[name], (self, *args), kwargs)
         raise EquationError(f"equations cannot use {name!r} of a tensor; {FREE_FORM}")
 
-    def choose(self, a: Any, b: Any) -> Symbol:
+    def choose(self, a: Operand, b: Operand) -> Symbol:
         """``a`` where this is true, ``b`` elsewhere; torch's own method is ``a.where(this, b)``."""
         return _where(self, a, b)
 
@@ -118,13 +122,14 @@ class Symbol:
     def __float__(self) -> float:
         raise EquationError("equations cannot turn a value into a Python number; use torch functions")
 
-    def __iter__(self) -> Any:
+    def _take_apart(self, *place: int) -> NoReturn:
         raise EquationError(f"equations cannot take a value apart: they are pointwise; {FREE_FORM}")
 
-    def __getitem__(self, place: Any) -> Symbol:
-        raise EquationError(f"equations cannot take a value apart: they are pointwise; {FREE_FORM}")
+    __iter__ = __getitem__ = __len__ = _take_apart
 
-    def __array_ufunc__(self, function: Any, method: str, *arguments: Any, **rest: Any) -> Symbol:
+    def __array_ufunc__(
+        self, function: Callable[..., Any], method: str, *arguments: Operand, **rest: Operand
+    ) -> Symbol:
         """A number of numpy met a symbol; anything but plain arithmetic is refused."""
         if function.__name__ in _NUMPY and method == "__call__":
             return _PLAIN[_NUMPY[function.__name__]](*arguments)
@@ -132,80 +137,28 @@ class Symbol:
             f"equations cannot use numpy's {function.__name__!r}; use torch's, or {FREE_FORM}"
         )
 
-    def __len__(self) -> int:
-        raise EquationError(f"equations cannot take a value apart: they are pointwise; {FREE_FORM}")
-
     __int__ = __index__ = __float__
 
-    def __add__(self, other: Any) -> Symbol:
-        return _PLAIN["add"](self, other)
+    __add__, __radd__ = _operator("add"), _operator("add", reflected=True)
+    __sub__, __rsub__ = _operator("sub"), _operator("sub", reflected=True)
+    __mul__, __rmul__ = _operator("mul"), _operator("mul", reflected=True)
+    __truediv__, __rtruediv__ = _operator("div"), _operator("div", reflected=True)
+    __neg__, __abs__, __invert__ = _operator("neg"), _operator("abs"), _operator("not")
+    __and__ = __rand__ = _operator("and")
+    __or__ = __ror__ = _operator("or")
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("lt", "le", "gt", "ge"))
+    __eq__, __ne__ = map(_operator, ("eq", "ne"))  # type: ignore[assignment]
 
-    def __radd__(self, other: Any) -> Symbol:
-        return _PLAIN["add"](other, self)
-
-    def __sub__(self, other: Any) -> Symbol:
-        return _PLAIN["sub"](self, other)
-
-    def __rsub__(self, other: Any) -> Symbol:
-        return _PLAIN["sub"](other, self)
-
-    def __mul__(self, other: Any) -> Symbol:
-        return _PLAIN["mul"](self, other)
-
-    def __rmul__(self, other: Any) -> Symbol:
-        return _PLAIN["mul"](other, self)
-
-    def __truediv__(self, other: Any) -> Symbol:
-        return _PLAIN["div"](self, other)
-
-    def __rtruediv__(self, other: Any) -> Symbol:
-        return _PLAIN["div"](other, self)
-
-    def __pow__(self, other: Any) -> Symbol:
+    def __pow__(self, other: Operand) -> Symbol:
         return _pow(self, other)
 
-    def __rpow__(self, other: Any) -> Symbol:
+    def __rpow__(self, other: Operand) -> Symbol:
         return _pow(other, self)
-
-    def __neg__(self) -> Symbol:
-        return _PLAIN["neg"](self)
 
     def __pos__(self) -> Symbol:
         return self
 
-    def __abs__(self) -> Symbol:
-        return _PLAIN["abs"](self)
-
-    def __invert__(self) -> Symbol:
-        return _PLAIN["not"](self)
-
-    def __and__(self, other: Any) -> Symbol:
-        return _PLAIN["and"](self, other)
-
-    def __or__(self, other: Any) -> Symbol:
-        return _PLAIN["or"](self, other)
-
-    __rand__, __ror__ = __and__, __or__
-
-    def __lt__(self, other: Any) -> Symbol:
-        return _PLAIN["lt"](self, other)
-
-    def __le__(self, other: Any) -> Symbol:
-        return _PLAIN["le"](self, other)
-
-    def __gt__(self, other: Any) -> Symbol:
-        return _PLAIN["gt"](self, other)
-
-    def __ge__(self, other: Any) -> Symbol:
-        return _PLAIN["ge"](self, other)
-
-    def __eq__(self, other: object) -> Symbol:  # type: ignore[override]
-        return _PLAIN["eq"](self, other)
-
-    def __ne__(self, other: object) -> Symbol:  # type: ignore[override]
-        return _PLAIN["ne"](self, other)
-
-    def __matmul__(self, other: Any) -> Symbol:
+    def __matmul__(self, other: Operand) -> NoReturn:
         raise EquationError(
             f"equations cannot multiply by a matrix ('@'): declare a gate and read h.<gate>, or {FREE_FORM}"
         )
@@ -216,23 +169,18 @@ class Symbol:
         return f"<{self.node.op} {self.node.name or self.node.value or ''}>"
 
 
-def _refuse(operator: str) -> Callable[..., Symbol]:
-    def refuse(self: Symbol, *arguments: Any) -> Symbol:
+def _refuse(operator: str) -> Callable[..., NoReturn]:
+    def refuse(self: Symbol, *arguments: Operand) -> NoReturn:
         change = "; write a = a + b" if operator.endswith("=") else ""
         raise EquationError(f"equations cannot use {operator!r}{change}; {FREE_FORM}")
 
     return refuse
 
 
-for _name, _text in {
-    "mod": "%",
-    "floordiv": "//",
-    "divmod": "divmod",
-    "xor": "^",
-    "lshift": "<<",
-    "rshift": ">>",
-    "round": "round",
-}.items():
+for _name, _text in (
+    *(("mod", "%"), ("floordiv", "//"), ("divmod", "divmod"), ("xor", "^")),
+    *(("lshift", "<<"), ("rshift", ">>"), ("round", "round")),
+):
     setattr(Symbol, f"__{_name}__", _refuse(_text))
     setattr(Symbol, f"__r{_name}__", _refuse(_text))
 for _name, _text in {"add": "+=", "sub": "-=", "mul": "*=", "truediv": "/=", "pow": "**="}.items():
@@ -249,7 +197,7 @@ def _check_truth(op: str, symbols: list[Symbol]) -> None:
         raise EquationError(f"{op!r} of a comparison: make it a number first, torch.where(x.a > 0, 1.0, 0.0)")
 
 
-def _symbol(graph: Graph, argument: Any) -> Symbol:
+def _symbol(graph: Graph, argument: Operand | str | bytes | bytearray) -> Symbol:
     if isinstance(argument, Symbol):
         return argument
     if isinstance(argument, torch.Tensor):
@@ -266,22 +214,21 @@ def _symbol(graph: Graph, argument: Any) -> Symbol:
 
 
 def _call(
-    name: str, function: Callable[..., Symbol], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    name: str, function: Callable[..., Symbol], args: tuple[Operand, ...], kwargs: Mapping[str, Operand]
 ) -> Symbol:
     try:
         return function(*args, **kwargs)
     except EquationError:
         raise
     except TypeError as error:
-        raise EquationError(
-            f"equations cannot use {name!r} with these arguments: {error}; {FREE_FORM}"
-        ) from None
+        reason = f"equations cannot use {name!r} with these arguments: {error}"
+        raise EquationError(f"{reason}; {FREE_FORM}") from None
 
 
 def _plain(op: str, arity: int) -> Callable[..., Symbol]:
     """The table's operation as a function of symbols and numbers."""
 
-    def function(*args: Any) -> Symbol:
+    def function(*args: Operand) -> Symbol:
         if len(args) != arity:
             raise TypeError(f"{arity} arguments expected, {len(args)} given")
         graph = next(a.graph for a in args if isinstance(a, Symbol))
@@ -297,24 +244,20 @@ _NUMPY |= {"less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "
 _NUMPY |= {"equal": "eq", "not_equal": "ne"}
 
 
-def _pow(a: Any, b: Any) -> Symbol:
+def _pow(a: Operand, b: Operand) -> Symbol:
     """Small whole powers become products, as torch computes them."""
     if isinstance(a, Symbol) and not isinstance(b, Symbol):
         exponent = _symbol(a.graph, b).value
-        if exponent is not None and exponent in (1.0, 2.0, 3.0, 4.0):
-            result = a
-            for _ in range(int(exponent) - 1):
-                result = result * a
-            return result
+        if exponent in (1.0, 2.0, 3.0, 4.0):
+            return math.prod([a] * (int(exponent) - 1), start=a)
         if exponent == 0.5:
             return a.sqrt()
         if exponent == 0.0:
             return a.graph.constant(1.0)
-    graph = next(s.graph for s in (a, b) if isinstance(s, Symbol))
-    return graph.apply("pow", _symbol(graph, a), _symbol(graph, b))
+    return _PLAIN["pow"](a, b)
 
 
-def _where(condition: Any, a: Any, b: Any) -> Symbol:
+def _where(condition: Operand, a: Operand, b: Operand) -> Symbol:
     if not (isinstance(condition, Symbol) and condition.node.boolean):
         raise EquationError(
             "torch.where needs a comparison as its condition, as in torch.where(x.i > 0, a, b)"
@@ -322,15 +265,14 @@ def _where(condition: Any, a: Any, b: Any) -> Symbol:
     return _PLAIN["where"](condition, a, b)
 
 
-def _clamp(a: Symbol, min: Any = None, max: Any = None) -> Symbol:
+def _clamp(a: Symbol, min: Operand | None = None, max: Operand | None = None) -> Symbol:
     if min is None and max is None:
         raise EquationError("clamp needs min, max or both")
     if isinstance(min, Symbol) or isinstance(max, Symbol):
         raise EquationError(
             "clamp takes numbers as its bounds; use torch.maximum and torch.minimum for values"
         )
-    low, high = (-math.inf if min is None else min), (math.inf if max is None else max)
-    return a.graph.apply("clamp", a, _symbol(a.graph, low), _symbol(a.graph, high))
+    return _PLAIN["clamp"](a, -math.inf if min is None else min, math.inf if max is None else max)
 
 
 def _softplus(a: Symbol, beta: float = 1.0, threshold: float = 20.0) -> Symbol:
@@ -354,18 +296,15 @@ def _out_of_place(function: Callable[[Symbol], Symbol]) -> Callable[..., Symbol]
     return out_of_place
 
 
-def _sum(a: Any, b: Any, *, alpha: float = 1.0) -> Symbol:
-    return _PLAIN["add"](a, b if alpha == 1 else b * alpha)
-
-
-def _difference(a: Any, b: Any, *, alpha: float = 1.0) -> Symbol:
-    return _PLAIN["sub"](a, b if alpha == 1 else b * alpha)
+def _scaled(op: str) -> Callable[..., Symbol]:
+    """A sum or a difference whose second term may have a factor, ``alpha``."""
+    return lambda a, b, *, alpha=1.0: _PLAIN[op](a, b if alpha == 1 else b * alpha)
 
 
 _METHODS: dict[str, Callable[..., Symbol]] = {
     **{op: function for op, function in _PLAIN.items() if op not in ("where", "and", "or", "not")},
-    "add": _sum,
-    "sub": _difference,
+    "add": _scaled("add"),
+    "sub": _scaled("sub"),
     "pow": _pow,
     "clamp": _clamp,
     "clip": _clamp,
@@ -392,7 +331,7 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Symbol]] = {
 } | {
     torch.where: _where,
     torch.special.expit: _PLAIN["sigmoid"],
-    torch.subtract: _difference,
+    torch.subtract: _scaled("sub"),
     torch.multiply: _PLAIN["mul"],
     torch.divide: _PLAIN["div"],
     torch.true_divide: _PLAIN["div"],
@@ -408,11 +347,7 @@ class NumbersAreFixed(TorchFunctionMode):
     """While equations are read no number comes out of a tensor: it would stay when the tensor changes."""
 
     def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, function: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if function in _NUMBERS:
             raise EquationError(

@@ -11,21 +11,22 @@ R is run once on symbols. The leaves of the graph it leaves behind are what an e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import torch
 from torch import Tensor
 
 from elman.errors import BackendError, EquationError, nearest
 from elman.recurrence.operations import OPERATIONS
-from elman.recurrence.symbols import Graph, Node, NumbersAreFixed, Symbol
+from elman.recurrence.symbols import Graph, Node, NumbersAreFixed, Operand, Symbol
 
-MOST_OPERATIONS = (
-    10_000  # of a step and its gradient that kernels are made of: a few seconds for a C compiler
-)
+Names: TypeAlias = tuple[str, ...]
+
+# Of a step and its gradient, that kernels are made of: a few seconds for a C compiler.
+MOST_OPERATIONS = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,19 +34,19 @@ class Equations:
     """One step of a cell as a graph: which leaves it reads and the new state it computes."""
 
     graph: Graph
-    states: tuple[str, ...]
-    inputs: tuple[str, ...]
-    products: tuple[str, ...]
-    vectors: tuple[str, ...]
-    noise: tuple[str, ...]
+    states: Names
+    inputs: Names
+    products: Names
+    vectors: Names
+    noise: Names
     results: tuple[Node, ...]
-    compiled: dict[Any, Any] = field(default_factory=dict)  # where backends keep what they made of it
+    compiled: dict[Hashable, Any] = field(default_factory=dict)  # where backends keep what they made of it
 
 
 class Blocks:
     """The namespace ``x`` or ``h`` while R is read: hands out leaves and notes which were asked for."""
 
-    def __init__(self, graph: Graph, kind: str, gates: tuple[str, ...]) -> None:
+    def __init__(self, graph: Graph, kind: str, gates: Names) -> None:
         self._graph, self._kind, self._gates = graph, kind, gates
         self._read: set[str] = set()
 
@@ -59,12 +60,14 @@ class Blocks:
         return f"the whole of {self._kind} (name the gate, as in {self._kind}.{(*self._gates, 'a')[0]})"
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+    def __torch_function__(cls, *call: Operand) -> NoReturn:
         _refuse_whole()
 
 
-def _refuse_whole(*arguments: Any) -> NoReturn:
-    _refuse('x and h are read gate by gate, as in tanh(x.a + h.a) for gates = ("a",); a whole has no value')
+def _refuse_whole(*arguments: Operand) -> NoReturn:
+    raise EquationError(
+        'x and h are read gate by gate, as in tanh(x.a + h.a) for gates = ("a",); a whole has no value'
+    )
 
 
 for _name in ("add", "sub", "mul", "truediv", "pow", "matmul"):
@@ -74,17 +77,8 @@ for _name in ("neg", "abs", "lt", "le", "gt", "ge", "getitem", "iter", "call"):
     setattr(Blocks, f"__{_name}__", _refuse_whole)
 
 
-def _gates_read(blocks: Blocks) -> tuple[str, ...]:
-    return tuple(gate for gate in blocks._gates if gate in blocks._read)
-
-
 def trace(
-    R: Callable[[Any, Any, Any], Any],
-    *,
-    graph: Graph,
-    state: Any,
-    gates: tuple[str, ...],
-    vectors: tuple[str, ...],
+    R: Callable[..., tuple[Operand, ...]], *, graph: Graph, state: Any, gates: Names, vectors: Names
 ) -> Equations:
     """Run R(x, h, s) on symbols and write down its equations.
 
@@ -93,7 +87,7 @@ def trace(
         graph: where the symbols live that R finds for its learned vectors.
         state: the named tuple of the cell's state.
     """
-    fields: tuple[str, ...] = state._fields
+    fields: Names = state._fields
     x, h = Blocks(graph, "x", gates), Blocks(graph, "h", gates)
     mode = nullcontext() if torch.compiler.is_compiling() else torch.enable_grad()  # an export would note it
     with mode, NumbersAreFixed():
@@ -101,17 +95,20 @@ def trace(
         new = R(x, h, state(*(graph.leaf("s", name) for name in fields)))
     graph.reading = False
     if not isinstance(new, state):
-        _refuse(f"R must return self.State({', '.join(f'{f}=…' for f in fields)}), not {type(new).__name__}")
+        raise EquationError(
+            f"R must return self.State({', '.join(f'{f}=…' for f in fields)}), not {type(new).__name__}"
+        )
     results = []
     for name, value in zip(fields, new, strict=True):
         if isinstance(value, (int, float)):
             value = graph.constant(float(value))
         if not isinstance(value, Symbol) or value.node.boolean:
-            _refuse(
+            raise EquationError(
                 f"R returned {value!r} as state {name!r}; a real value computed from x, h and s belongs there"
             )
         results.append(value.node)
-    return Equations(graph, fields, _gates_read(x), _gates_read(h), vectors, (), tuple(results))
+    inputs, products = (tuple(gate for gate in gates if gate in blocks._read) for blocks in (x, h))
+    return Equations(graph, fields, inputs, products, vectors, (), tuple(results))
 
 
 def add_zoneout(equations: Equations, rates: Mapping[str, float | None]) -> Equations:
@@ -194,26 +191,22 @@ def derive(equations: Equations, arrivals: Arrivals | None = None) -> Gradients:
     adjoint, _ = _adjoints(equations, None if arrivals is None else presence(equations, arrivals))
     graph = equations.graph
 
-    def of(kind: str, names: tuple[str, ...]) -> tuple[Node | None, ...]:
+    def of(kind: str, names: Names) -> tuple[Node | None, ...]:
         reached = (adjoint.get(graph.leaf(kind, name).node.index) for name in names)
         return tuple(symbol.node if symbol is not None else None for symbol in reached)
 
-    found = Gradients(
-        of("x", equations.inputs),
-        of("h", equations.products),
-        of("s", equations.states),
-        of("v", equations.vectors),
-        (),
-        (),
-    )
+    e = equations
+    found = Gradients(of("x", e.inputs), of("h", e.products), of("s", e.states), of("v", e.vectors), (), ())
     operations = sum(bool(node.args) for node in _reach((*equations.results, *found.outputs)).values())
     if operations > MOST_OPERATIONS:
-        raise BackendError(
-            f"a step and its gradient are {operations:,} operations, and kernels are made of "
-            f"{MOST_OPERATIONS:,} at most"
-        )
-    saved, current = _keep(found.outputs, _reach(equations.results), equations.results)
-    return replace(found, saved=saved, current=current)
+        limit = f"kernels are made of {MOST_OPERATIONS:,} at most"
+        raise BackendError(f"a step and its gradient are {operations:,} operations, and {limit}")
+    # Of forward values, dear ones and products are kept; what is cheap is computed again.
+    dear = [n for n in nodes_of(equations) if n.op == "h" or (n.args and OPERATIONS[n.op].dear)]
+    reached = _reach(found.outputs, stop=dear)
+    kept = [node for node in dear if node.index in reached]
+    current = tuple(node for node in kept if node in equations.results)
+    return replace(found, saved=tuple(node for node in kept if node not in current), current=current)
 
 
 def _adjoints(
@@ -232,7 +225,7 @@ def _adjoints(
         origins[node.index] = origins.get(node.index, frozenset()) | origin
 
     for place, (name, node) in enumerate(zip(equations.states, equations.results, strict=True)):
-        if present is None or present.ever({place}):
+        if present is None or any(place in there for there in present.sets):
             add(node, graph.leaf("g", name), frozenset({place}))
     for node in reversed(nodes_of(equations)):
         if node.index in adjoint and node.args:
@@ -258,9 +251,6 @@ class Presence:
     sets: tuple[frozenset[int], ...]
     lead: int
     multiplying: frozenset[int]
-
-    def ever(self, states: Collection[int]) -> bool:
-        return any(not present.isdisjoint(states) for present in self.sets)
 
     def when(self, states: Collection[int]) -> str | None:
         """At which steps one of these states has a gradient, as a condition in ``after``; None: at all."""
@@ -294,14 +284,9 @@ def presence(equations: Equations, arrivals: Arrivals) -> Presence | None:
     A state has one if it gets one from outside, or if a state that has one at the next step reads it; the
     first state is read by every recurrent product.
     """
-    known = equations.compiled
-    if arrivals not in known:
-        known[arrivals] = _presence(equations, arrivals)
-    found: Presence | None = known[arrivals]
-    return found
-
-
-def _presence(equations: Equations, arrivals: Arrivals) -> Presence | None:
+    if arrivals in equations.compiled:
+        known: Presence | None = equations.compiled[arrivals]
+        return known
     graph = equations.graph
     _, origins = _adjoints(equations, None)
 
@@ -319,7 +304,9 @@ def _presence(equations: Equations, arrivals: Arrivals) -> Presence | None:
         present = frozenset(always | {place for place, by in enumerate(readers) if by & present})
     found = Presence(tuple(sets), sets.index(present), multiplying)
     risky = {origins[n.index] for n in nodes_of(equations) if n.index in origins and not _keeps_zero(n)}
-    return found if any(found.when(origin) is not None for origin in (*risky, multiplying)) else None
+    matters = any(found.when(origin) is not None for origin in (*risky, multiplying))
+    equations.compiled[arrivals] = found if matters else None
+    return found if matters else None
 
 
 def _keeps_zero(node: Node) -> bool:
@@ -328,27 +315,6 @@ def _keeps_zero(node: Node) -> bool:
         return True
     factors = [n.value for n in node.args if n.value is not None and math.isfinite(n.value)]
     return node.op == "mul" and bool(factors)
-
-
-def _keep(
-    outputs: list[Node], forward: dict[int, Node], results: tuple[Node, ...]
-) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
-    """Forward values to keep: dear ones and products; what is cheap is computed again."""
-    saved: dict[int, Node] = {}
-    current: dict[int, Node] = {}
-    seen: set[int] = set()
-    todo = list(outputs)
-    while todo:
-        node = todo.pop()
-        if node.index in seen:
-            continue
-        seen.add(node.index)
-        dear = node.op == "h" or (node.op in OPERATIONS and OPERATIONS[node.op].dear)
-        if node.index in forward and dear:
-            (current if node in results else saved)[node.index] = node
-        else:
-            todo.extend(node.args)
-    return tuple(saved[i] for i in sorted(saved)), tuple(current[i] for i in sorted(current))
 
 
 def nodes_of(equations: Equations) -> list[Node]:
@@ -368,7 +334,3 @@ def _reach(roots: Iterable[Node], stop: Iterable[Node] = ()) -> dict[int, Node]:
             if node.index not in ends:
                 todo.extend(node.args)
     return found
-
-
-def _refuse(message: str) -> NoReturn:
-    raise EquationError(message)

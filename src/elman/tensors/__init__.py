@@ -1,1 +1,1 @@
-"""Helpers that know tensors only: checks, rows of padded batches, large products, torch's modes."""
+"""Helpers that know tensors only: checks, padded rows, nested states, large products, torch's modes."""

@@ -1,8 +1,10 @@
 """Checks of arguments: each names the argument, its value and the rule."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from keyword import iskeyword
 from typing import Any
+from unicodedata import normalize
 
 import torch
 from torch import Tensor
@@ -12,7 +14,7 @@ from elman.tensors.tracing import exporting
 
 
 def check_size(name: str, value: Any, *, least: int = 1) -> int:
-    """A whole number of at least ``least``.
+    """Check that a value is a whole number of at least ``least``.
 
     >>> check_size("hidden_size", 0)
     Traceback (most recent call last):
@@ -37,7 +39,6 @@ def check_number(name: str, value: Any) -> float:
 
 
 def check_rate(name: str, value: Any) -> float:
-    """A probability below one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
         raise ArgumentError(f"{name} is {value!r}; it must be a probability: 0 or more, below 1")
     return float(value)
@@ -49,13 +50,32 @@ def check_choice(name: str, value: Any, known: Sequence[str]) -> str:
     return str(value)
 
 
+def check_names(where: str, names: Iterable[str], taken: Collection[str]) -> tuple[str, ...]:
+    if isinstance(names, (str, set, frozenset)) or not isinstance(names, Iterable):
+        raise ArgumentError(f"{where} is {names!r}; it must be a tuple of plain words, as in ('h',)")
+    words = tuple(normalize("NFKC", name) if isinstance(name, str) else name for name in names)  # as in code
+    for name in words:
+        plain = isinstance(name, str) and name.isidentifier() and not iskeyword(name) and name[0] != "_"
+        if not plain or words.count(name) > 1 or name in taken:
+            raise ArgumentError(
+                f"{where} holds {name!r}; its names must be plain words, each once, "
+                "without a leading underscore, and none that a cell already uses"
+            )
+    return words
+
+
+def is_tuple(value: Any, count: int) -> bool:
+    """Whether it is a tuple or a list of so many entries."""
+    return isinstance(value, (tuple, list)) and len(value) == count
+
+
 def is_plain(value: Any) -> bool:
     """Whether it is a tensor with rows and columns in memory: none that is sparse, nested or packed."""
     return isinstance(value, Tensor) and value.layout is torch.strided and not value.is_nested
 
 
 def check_tensor(name: str, value: Any, shape: tuple[int | str, ...]) -> Tensor:
-    """A tensor of this shape; a letter stands for any size of at least one."""
+    """Check that a value is a tensor of this shape; a letter stands for any size of at least one."""
     if not isinstance(value, Tensor):
         raise ShapeError(f"{name} is a {type(value).__name__}; it must be a tensor of shape {_show(shape)}")
     if not is_plain(value):
@@ -72,20 +92,19 @@ def check_tensor(name: str, value: Any, shape: tuple[int | str, ...]) -> Tensor:
 
 
 def check_like(name: str, value: Tensor, reference_name: str, reference: Tensor) -> None:
-    """The same type of number on the same device."""
+    """Check that two tensors have the same type of number on the same device."""
     if value.dtype != reference.dtype:
         raise ShapeError(
             f"{name} is {value.dtype} but {reference_name} is {reference.dtype}; "
             f"convert one of them, as in {name}.to({reference.dtype})"
         )
     if value.device != reference.device:
-        raise ShapeError(
-            f"{name} is on {value.device} but {reference_name} is on {reference.device}; move one"
-        )
+        where = f"{name} is on {value.device} but {reference_name} is on {reference.device}"
+        raise ShapeError(f"{where}; move one")
 
 
 def check_lengths(lengths: Any, B: int, T: int, device: torch.device) -> Tensor:
-    """Whole numbers from 1 to T, one a row, as an int64 tensor on the device.
+    """Check that lengths are whole numbers from 1 to T, one a row; return them as int64 on the device.
 
     A GPU is waited for where they come from there; the host checks its own by itself.
     """
@@ -93,7 +112,7 @@ def check_lengths(lengths: Any, B: int, T: int, device: torch.device) -> Tensor:
 
 
 def look_at_lengths(lengths: Any, B: int, T: int, device: torch.device) -> tuple[Tensor, bool]:
-    """The same, and whether that is all that can be done about their values.
+    """Check lengths, and tell whether that is all that can be done about their values.
 
     Whoever compiles has none to look at, and whoever runs what was compiled must; a recorded graph never has.
     """
@@ -122,14 +141,11 @@ def look_at_lengths(lengths: Any, B: int, T: int, device: torch.device) -> tuple
 
 
 def check_length_values(lengths: Tensor, T: int) -> int:
-    """Every length is at least 1 and at most T; the smallest of them. A GPU is waited for."""
+    """Check that every length is from 1 to T, and return the smallest; a GPU is waited for."""
     low, high = torch.stack(torch.aminmax(lengths)).tolist()  # at once
     if low < 1 or high > T:
-        row = int(lengths.argmin() if low < 1 else lengths.argmax())
-        raise ShapeError(
-            f"lengths[{row}] is {low if low < 1 else high}; "
-            f"a length is at least 1 and at most the {T} steps of x"
-        )
+        row, wrong = (lengths.argmin(), low) if low < 1 else (lengths.argmax(), high)
+        raise ShapeError(f"lengths[{row}] is {wrong}; a length is at least 1 and at most the {T} steps of x")
     return int(low)
 
 

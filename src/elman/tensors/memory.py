@@ -12,7 +12,7 @@ def dense(tensor: Tensor) -> Tensor:
 
 
 def check_memory(name: str, tensor: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """A dense tensor on the CPU of this shape and type, with as much memory as that takes.
+    """Check that a tensor is dense on the CPU, of this shape and type, with all the memory that takes.
 
     Others can change a tensor after it was checked (``set_``, ``.data``, a storage that is resized), so
     whoever hands out its address looks again.
@@ -28,9 +28,8 @@ def check_memory(name: str, tensor: Tensor | None, shape: tuple[int, ...], dtype
 
 def is_dense(tensor: Tensor) -> bool:
     """Whether all numbers of a tensor lie one after the other in the memory that it has on the CPU."""
-    if tensor.is_nested or not tensor.is_cpu or tensor.layout is not torch.strided:
-        return False
-    if not tensor.is_contiguous() or tensor.is_neg() or tensor._is_zerotensor():
+    plain = not tensor.is_nested and tensor.is_cpu and tensor.layout is torch.strided
+    if not plain or not tensor.is_contiguous() or tensor.is_neg() or tensor._is_zerotensor():
         return False
     return _reach(tensor) <= tensor.untyped_storage().nbytes()
 
@@ -48,7 +47,7 @@ def still_dense(tensor: Tensor, size: int, dtype: torch.dtype) -> bool:
 
 
 def check_room(*tensors: Tensor) -> None:
-    """All numbers of plain tensors on the CPU lie in memory that there is: torch itself does not look."""
+    """Check that all numbers of plain tensors on the CPU lie in memory; torch itself does not look."""
     for tensor in tensors:
         plain = type(tensor) is Tensor or type(tensor) is torch.nn.Parameter
         if plain and tensor.is_cpu and _reach(tensor) > tensor.untyped_storage().nbytes():

@@ -1,12 +1,9 @@
 """Padded batches and their real rows, (B, T, …) and (N, …); rows that belong to the same example."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 
 from elman.tensors.tracing import observed
 from elman.tensors.transfer import moved
@@ -40,34 +37,33 @@ def fill_padding(x: Tensor, lengths: Tensor) -> Tensor:
     return x.where(length_mask(lengths, x.shape[1])[..., None], last[:, None])
 
 
-class _Pick(torch.autograd.Function):
+def zero_padding(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """x (B, T, ·) with zeros at padded steps, whatever stood there; without lengths there are none."""
+    return x if lengths is None else x.masked_fill(~length_mask(lengths, x.shape[1])[..., None], 0.0)
+
+
+class _MovedRows(torch.autograd.Function):
+    """``spread`` among so many rows, or without a total ``pick``: each is the other's gradient."""
+
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, index: Tensor) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, index: Tensor, total: int | None) -> Tensor:
         ctx.save_for_backward(index)
-        ctx.total = rows.shape[0]
-        return rows.index_select(0, index)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return spread(gradients[0], ctx.saved_tensors[0], ctx.total), None
-
-
-class _Spread(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: FunctionCtx, rows: Tensor, index: Tensor, total: int) -> Tensor:
-        ctx.save_for_backward(index)
+        ctx.before, ctx.total = rows.shape[0], total
+        if total is None:
+            return rows.index_select(0, index)
         return rows.new_zeros(total, *rows.shape[1:]).index_copy_(0, index, rows)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return pick(gradients[0], ctx.saved_tensors[0]), None, None
+        (g,), (index,) = gradients, ctx.saved_tensors
+        return spread(g, index, ctx.before) if ctx.total is None else pick(g, index), None, None
 
 
 def pick(rows: Tensor, index: Tensor) -> Tensor:
     """The rows at ``index``, each at most once: (R, …) → (N, …). Its gradient is ``spread``."""
     if observed() is not None:
         return rows.index_select(0, index)
-    result: Tensor = _Pick.apply(rows, index)  # type: ignore[no-untyped-call]
+    result: Tensor = _MovedRows.apply(rows, index, None)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -75,7 +71,7 @@ def spread(rows: Tensor, index: Tensor, total: int) -> Tensor:
     """Rows put at ``index`` among zeros: (N, …) → (total, …). Its gradient is ``pick``."""
     if observed() is not None:
         return rows.new_zeros(total, *rows.shape[1:]).index_copy(0, index, rows)
-    result: Tensor = _Spread.apply(rows, index, total)  # type: ignore[no-untyped-call]
+    result: Tensor = _MovedRows.apply(rows, index, total)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -95,7 +91,7 @@ class Groups(NamedTuple):
     K: int
 
     @classmethod
-    def of(cls, examples: Tensor) -> Groups:
+    def of(cls, examples: Tensor) -> "Groups":
         """
         >>> Groups.of(torch.tensor([2, 2, 5])).slot
         tensor([0, 1, 0])

@@ -1,7 +1,5 @@
 """From the host's memory to a device."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

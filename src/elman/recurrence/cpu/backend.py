@@ -1,93 +1,97 @@
-"""The walk of a pointwise cell on the CPU: prepare, run the kernel, read O."""
+"""The backend of pointwise cells on the CPU: a compiled kernel, and the short way of streams."""
 
-from __future__ import annotations
-
-from typing import Any
+import os
+import sys
 
 import torch
 from torch import Tensor
 
+from elman.recurrence.backend import KernelBackend, LayerCall, Refusal, run_directions
 from elman.recurrence.compiled import make_once
-from elman.recurrence.contract import SILENCE, Noise, Walkable
-from elman.recurrence.cpu.kernel import Kernel, Weights
-from elman.recurrence.cpu.scan import Leaves, Shape, scan
+from elman.recurrence.contract import NO_NOISE, Noise, RecurrentCell, State, StreamingCell, Unrolled, Weights
+from elman.recurrence.cpu.compile import compiler
+from elman.recurrence.cpu.kernel import Kernel
+from elman.recurrence.cpu.scan import ScanSpec, scan
+from elman.recurrence.direction import DirectionTensors
 from elman.tensors.checks import check_length_values
 from elman.tensors.memory import dense, is_dense, still_dense
+from elman.tensors.nested import map_tensors
 from elman.tensors.rows import real_rows
 
 FEW_ROWS = 4  # up to here a streaming step reads the weights itself; beyond, torch's product is better
 
 
-def kernel_for(cell: Walkable, dtype: torch.dtype, noise: Noise = SILENCE) -> Kernel:
+class CpuBackend(KernelBackend):
+    """The equations as C, compiled at first use."""
+
+    name, devices = "cpu", ("cpu", "meta")
+
+    def obstacle(self, call: LayerCall) -> Refusal | None:
+        if os.name != "posix" or sys.maxsize < 1 << 32:
+            return Refusal("kernels are built on 64-bit Unix only", mendable=True)
+        if compiler() is None:
+            return Refusal("no C compiler found (cc, gcc or clang, or $CC)", mendable=True)
+        return None
+
+    def run(self, call: LayerCall) -> Unrolled:
+        for cell, noise in zip(call.cells[1:], call.noises[1:], strict=True):  # fails before any work is done
+            kernel_for(cell, computes_in(call.dtype), noise)
+        return run_directions(call, unroll_direction)
+
+    def streaming(self, call: LayerCall) -> StreamingCell | None:
+        cell, noise, x = call.cells[0], call.noises[0], call.x
+        few = x.shape[0] <= FEW_ROWS and x.dtype in (torch.float32, torch.float64)
+        if not few or noise.mask is not None or noise.weight is not None or cell.projects_itself:
+            return None
+        streaming = StreamingKernel(cell, x.dtype, noise)
+        return streaming if streaming.fits else None
+
+
+def kernel_for(cell: RecurrentCell, dtype: torch.dtype, noise: Noise = NO_NOISE) -> Kernel:
     """The compiled equations of this cell, under this kind of zoneout; compiled at first use."""
     equations = cell.equations
     assert equations is not None
-    rates = {n: z if isinstance(z, float) else None for n, z in noise.zoneout.items()}
+    rates = noise.rates
     key = (dtype, *rates.items()) if rates else dtype
-    kernel: Kernel = make_once(equations, key, lambda: Kernel(equations, dtype, rates))
-    return kernel
+    return make_once(equations, key, lambda: Kernel(equations, dtype, rates))
 
 
 def computes_in(dtype: torch.dtype) -> torch.dtype:
-    """Numbers shorter than float32 are computed in float32."""
+    """Return the numbers that are computed in: those shorter than float32 become float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def walk(
-    cell: Walkable,
-    weights: Weights,
-    x: Tensor,
-    state: Any,
-    lengths: Tensor | None,
-    *,
-    reverse: bool,
-    noise: Noise,
-) -> tuple[Tensor, Any]:
-    """The same as ``loop.walk``, by the kernel; ``weights`` are those of the cell.
+def unroll_direction(call: LayerCall, x: Tensor, state: State) -> tuple[Tensor, State]:
+    """Unroll one direction by the kernel, as the loop does.
 
     Numbers shorter than float32 are computed in float32 and come back as they were.
     """
+    cell, lengths, noise = call.cells[0], call.lengths, call.noises[0]
     B, T = x.shape[:2]
     if lengths is not None and check_length_values(lengths, T) == T:
         lengths = None
     index = real_rows(lengths, T, lengths.device) if lengths is not None else None
-    shape = Shape(B, T, cell.hidden_size, reverse, lengths, index)
-    asked = x.dtype
-    compute = computes_in(asked)
-
-    def ready(tensor: Tensor | None) -> Any:
-        return tensor if tensor is None else dense(tensor.to(compute))
-
-    kernel = kernel_for(cell, compute, noise)
-    rows = shape.rows(x)
-    own = cell.projects_itself
-    W_x, b, W_h, vectors = weights
-    leaves = Leaves(
-        ready(cell.project(rows) if own else rows),
-        None if own else ready(W_x),
-        None if own else ready(b),
-        ready(noise.weight if noise.weight is not None else W_h),
-        ready(noise.mask),
-        tuple(ready(shape.rows(noise.zoneout[name])) for name in kernel.equations.noise),  # type: ignore[arg-type]
-        tuple(map(ready, vectors)),
-        tuple(map(ready, state)),
-    )
-    whole = cell.reads_whole_state
-    sequences, final = scan(kernel, cell, leaves, shape, whole)
+    asked, compute = x.dtype, computes_in(x.dtype)
+    kernel, all_states = kernel_for(cell, compute, noise), cell.reads_whole_state
+    spec = ScanSpec(kernel, cell, B, T, cell.hidden_size, call.reverse, all_states, lengths, index)
+    rows, drawn = spec.rows(x), [spec.rows(mask) for mask in noise.drawn(kernel.equations.noise)]
+    given = cell.project(rows) if cell.projects_itself else rows
+    flat = [given, *DirectionTensors.gather(cell, call.weights[0], state, noise, drawn)]
+    flat = [tensor if tensor is None else dense(tensor.to(compute)) for tensor in flat]
+    sequences, final = scan(spec, flat)
     if asked != compute:
-        sequences = tuple(sequence.to(asked) for sequence in sequences)
-        final = cell.State(*(field.to(asked) for field in final))
-    outputs = cell.O(cell.State(*sequences)) if whole else sequences[0]
-    return shape.padded(outputs), final
+        sequences, final = map_tensors(lambda tensor: tensor.to(asked), (sequences, final))
+    outputs = cell.O(cell.State(*sequences)) if all_states else sequences[0]
+    return spec.padded(outputs), final
 
 
-class Stream:
+class StreamingKernel:
     """The streaming step of one cell, for few rows and without gradients: everything is worked out.
 
     Weights are looked up at every step and may change; if they no longer fit, ``step`` returns None.
     """
 
-    def __init__(self, cell: Walkable, dtype: torch.dtype, noise: Noise) -> None:
+    def __init__(self, cell: RecurrentCell, dtype: torch.dtype, noise: Noise) -> None:
         self.cell, self._equations = cell, cell.equations
         self._kernel = kernel_for(cell, dtype, noise)
         self._dtype, self._make, self._whole = dtype, cell.State._make, cell.reads_whole_state
@@ -96,12 +100,7 @@ class Stream:
         self._known: list[tuple[Tensor | None, int, int, int]] = []
         self.fits = self._fit(cell.weights())
 
-    @staticmethod
-    def serves(cell: Walkable, x: Tensor, noise: Noise) -> bool:
-        few = x.shape[0] <= FEW_ROWS and x.dtype in (torch.float32, torch.float64)
-        return few and noise.mask is None and noise.weight is None and not cell.projects_itself
-
-    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any] | None:
+    def step(self, x: Tensor, state: State) -> tuple[Tensor, State] | None:
         """Output and new state for contiguous x (B, D) and state; others may have changed it since."""
         cell, dtype, weights = self.cell, self._dtype, self.cell.weights()
         if cell.equations is not self._equations or cell.has_hooks or not self._fit(weights):
@@ -144,7 +143,7 @@ class Stream:
 
 
 def _about(tensor: Tensor | None) -> tuple[Tensor | None, int, int, int]:
-    """A tensor, its address, the bytes of its storage and its own."""
+    """Return a tensor with its address, the bytes of its storage and its own."""
     if tensor is None:
         return None, 0, 0, 0
     return tensor, tensor.data_ptr(), tensor.untyped_storage().nbytes(), tensor.nbytes

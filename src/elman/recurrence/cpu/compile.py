@@ -21,24 +21,24 @@ import shutil
 import signal
 import stat
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from elman.errors import BackendError
 from elman.recurrence.notices import say_once
+from elman.storage.files import read_own
+from elman.storage.private import (
+    fixed_name,
+    make_private_folder,
+    open_folder,
+    others_can_write,
+    temporary_folder,
+)
 
 FLAGS = (
-    "-O3",
-    "-march=native",
-    "-std=gnu11",
-    "-fPIC",
-    "-shared",
-    "-ffp-contract=fast",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-w",
+    *("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared"),
+    *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-w"),
 )
 ENTRIES = ("forward", "backward", "stream", "lanes")  # of every library
 PATIENCE = 300.0  # seconds that a compiler is given
@@ -119,21 +119,14 @@ def _key(command: tuple[str, ...], source: str) -> str:
 
 
 def _problem(error: Exception) -> str:
-    """What went wrong, in a few words."""
     words = error.strerror if isinstance(error, OSError) else None
     return words or str(error.args[0] if error.args else error).partition("\n")[0]
 
 
-# ---- folders and files -----------------------------------------------------------------------------
-
-
 def _cached(command: tuple[str, ...], source: str, name: str) -> ctypes.CDLL:
     path = cache_folder()
-    for above in (*reversed(path.parents), path):
-        if not above.exists():
-            with suppress(FileExistsError):
-                above.mkdir(mode=0o700)
-    with _held(path) as folder:
+    make_private_folder(path)
+    with held(path) as folder:
         place = os.path.join(folder, name)
         if _whole(place):
             with suppress(BackendError):  # whole, but not for this machine: build it here
@@ -145,54 +138,44 @@ def _cached(command: tuple[str, ...], source: str, name: str) -> ctypes.CDLL:
 
 
 @contextmanager
-def _held(path: str | Path) -> Iterator[str]:
+def held(path: str | Path) -> Iterator[str]:
     """A folder that is the user's own, under a name that is not looked up again (without /proc: its path)."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if not _own(os.fstat(folder)):
+
+    def check(about: os.stat_result) -> None:
+        if not _own(about):
             raise PermissionError(f"{path} belongs to another user, or others can write to it")
-        name = f"/proc/self/fd/{folder}"
-        yield name if os.path.isdir(name) else os.path.realpath(path)
-    finally:
-        os.close(folder)
+
+    with open_folder(path, check) as folder:
+        yield fixed_name(folder, path)
 
 
 @contextmanager
 def _temporary(above: str | None = None) -> Iterator[str]:
-    """A folder of our own that is gone in the end.
-
-    Not ``tempfile.TemporaryDirectory``, which a forked child would remove when it ends.
-    """
-    path = tempfile.mkdtemp(dir=above)
-    try:
-        with _held(path) as folder:
-            yield folder
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
+    """A folder of our own that is gone in the end."""
+    with temporary_folder(above) as path, held(path) as folder:
+        yield folder
 
 
 def _own(about: os.stat_result) -> bool:
     """Whether nobody but this user and root, who can do anything, can write there."""
-    return about.st_uid in (os.geteuid(), 0) and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return about.st_uid in (os.geteuid(), 0) and not others_can_write(about)
 
 
 def _whole(path: str) -> bool:
     """Whether there is a file of the user's own with the digest of what it holds."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        data = read_own(path, _check_file)
     except OSError:
         return False
-    try:
-        about = os.fstat(file)
-        if not _own(about):
-            say_once("a file in the cache of kernels is not yours alone: its kernel is compiled again")
-            return False
-        data = os.read(file, about.st_size) if stat.S_ISREG(about.st_mode) else b""
-    except OSError:
-        return False
-    finally:
-        os.close(file)
     return len(data) > _DIGEST and hashlib.sha256(data[:-_DIGEST]).digest() == data[-_DIGEST:]
+
+
+def _check_file(about: os.stat_result) -> None:
+    own = _own(about)
+    if not own:
+        say_once("a file in the cache of kernels is not yours alone: its kernel is compiled again")
+    if not own or not stat.S_ISREG(about.st_mode):
+        raise PermissionError
 
 
 # ---- the compiler ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ statements.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from elman.recurrence.operations import OPERATIONS
 from elman.recurrence.statements import statements
@@ -50,47 +50,26 @@ def emit(equations: Equations, gradients: Gradients, kept: Gradients) -> str:
         "READS_PARTS": int(kept.reads_parts),
         "OVERLAID": overlaid(equations, kept),
     }
-    leaves = {
-        "x": equations.inputs,
-        "h": equations.products,
-        "s": equations.states,
-        "v": equations.vectors,
-        "n": equations.noise,
-        "g": equations.states,
-    }
+    e, g = equations, gradients
+    leaves = {"x": e.inputs, "h": e.products, "s": e.states, "v": e.vectors, "n": e.noise, "g": e.states}
     names = {(kind, name): f"{kind}[{i}]" for kind, group in leaves.items() for i, name in enumerate(group)}
     names |= {("p", node.name): f"truth{node.name}" for node in gradients.conditions}
     saved = {node.index: f"saved[{i}]" for i, node in enumerate(kept.saved)}
     new = {node.index: f"y[{equations.results.index(node)}]" for node in kept.current}
-    forward = _body(
-        names,
-        {},
-        [(f"y[{i}]", node) for i, node in enumerate(equations.results)]
-        + [(f"saved[{i}]", node) for i, node in enumerate(kept.saved)],
-    )
-    groups = {
-        "dx": gradients.inputs,
-        "dh": gradients.products,
-        "ds": gradients.states,
-        "dv": gradients.vectors,
-    }
-    backward = _body(
-        names,
-        {**saved, **new},
-        [(f"{name}[{i}]", node) for name, group in groups.items() for i, node in enumerate(group)],
-    )
+    forward = _body(names, {}, {"y": equations.results, "saved": kept.saved})
+    groups = {"dx": g.inputs, "dh": g.products, "ds": g.states, "dv": g.vectors}
+    backward = _body(names, {**saved, **new}, groups)
     small = len(forward) + len(backward) <= SMALL_STEPS
     step = _inlined if small else _in_parts
-    return "\n".join(
-        [
-            *(f"#define {name} {count}" for name, count in counts.items()),
-            *(() if small else _called_functions()),
-            *step("forward_step", "x h s v n", "y saved", forward),
-            *step("backward_step", "x s v n y saved g after", "dx dh ds dv", backward),
-            *(_product("forward_product", blocks * products) if products else ()),
-            *(_product("backward_product", BACKWARD_BLOCKS) if products else ()),
-        ]
-    )
+    lines = [f"#define {name} {count}" for name, count in counts.items()]
+    lines += [] if small else _called_functions()
+    lines += step("forward_step", "x h s v n", "y saved", forward)
+    lines += step("backward_step", "x s v n y saved g after", "dx dh ds dv", backward)
+    if products:
+        lines += _product("forward_product", blocks * products) + _product(
+            "backward_product", BACKWARD_BLOCKS
+        )
+    return "\n".join(lines)
 
 
 def _product(name: str, columns: int) -> list[str]:
@@ -137,23 +116,21 @@ def overlaid(equations: Equations, gradients: Gradients) -> int:
 
 
 def _body(
-    names: dict[tuple[str, str], str],
-    known: dict[int, str],
-    targets: Sequence[tuple[str, Node | None]],
+    names: dict[tuple[str, str], str], known: dict[int, str], targets: Mapping[str, Sequence[Node | None]]
 ) -> list[str]:
-    """Statements that compute the targets."""
+    """Statements that fill the target arrays with these values."""
     lines, values = statements(
-        [node for _, node in targets],
+        [node for group in targets.values() for node in group],
         leaves=names,
         known=known,
         constant=lambda value: f"all({_number(value)})",
         assign=lambda name, value, truth: f"  {'M' if truth else 'V'} {name} = {value};",
     )
-    return lines + [f"  {target} = {value};" for (target, _), value in zip(targets, values, strict=True)]
+    places = [f"{target}[{i}]" for target, group in targets.items() for i in range(len(group))]
+    return lines + [f"  {place} = {value};" for place, value in zip(places, values, strict=True)]
 
 
 def _inlined(name: str, given: str, found: str, lines: list[str]) -> list[str]:
-    """A step that is copied to where it is called."""
     return [f"INLINE void {name}({_parameters(given, found)}) {{", *lines, "}"]
 
 
@@ -166,39 +143,22 @@ def _in_parts(name: str, given: str, found: str, lines: list[str]) -> list[str]:
     place: dict[str, int] = {}
     text, calls = [], []
     for number, (part, used) in enumerate(zip(parts, names, strict=True)):
-        old = [
-            f"  {kinds[value]} {value} = ({kinds[value]})kept[{place[value]}];"
-            for value in used
-            if value in place
-        ]
+        old = [f"  {kinds[v]} {v} = ({kinds[v]})kept[{place[v]}];" for v in used if v in place]
         new = [value for value in used if value not in place and last[value] > number]
         place |= {value: i for i, value in enumerate(new, len(place))}
-        text += [
-            f"{FUNCTION} void {name}_{number}({_parameters(given, found)}, V *kept) {{",
-            *old,
-            *part,
-            *(f"  kept[{place[value]}] = (V){value};" for value in new),
-            "}",
-        ]
+        text += [f"{FUNCTION} void {name}_{number}({_parameters(given, found)}, V *kept) {{", *old, *part]
+        text += [*(f"  kept[{place[value]}] = (V){value};" for value in new), "}"]
         calls.append(f"  {name}_{number}({', '.join(f'{given} {found}'.split())}, kept);")
-    return [
-        *text,
-        f"{FUNCTION} void {name}({_parameters(given, found)}) {{",
-        f"  V kept[{len(place) + 1}];",
-        *calls,
-        "}",
-    ]
+    text += [f"{FUNCTION} void {name}({_parameters(given, found)}) {{", f"  V kept[{len(place) + 1}];"]
+    return [*text, *calls, "}"]
 
 
 def _called_functions() -> list[str]:
     """From here on the dear functions are called; in a small step they are copied to where they are used."""
-    found = re.findall(
-        r"^(\w+)\(\{0\}\)$", "\n".join(r.text for r in OPERATIONS.values() if r.dear), re.MULTILINE
-    )
-    return [
-        *(f"{FUNCTION} V called_{name}(V a) {{ return {name}(a); }}" for name in found),
-        *(f"#define {name} called_{name}" for name in found),
-    ]
+    texts = [row.text for row in OPERATIONS.values() if row.dear]
+    found = [text.removesuffix("({0})") for text in texts if text.endswith("({0})")]
+    called = [f"{FUNCTION} V called_{name}(V a) {{ return {name}(a); }}" for name in found]
+    return called + [f"#define {name} called_{name}" for name in found]
 
 
 def _parameters(given: str, found: str) -> str:

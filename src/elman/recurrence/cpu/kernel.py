@@ -1,18 +1,19 @@
 """A compiled cell: the generated library, what it wants to be told, and the threads it runs on."""
 
-from __future__ import annotations
-
 import ctypes
-import functools
 import os
 from array import array
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from importlib.resources import files
+from itertools import accumulate
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from elman.recurrence.compiled import make_once
+from elman.recurrence.compiled import for_arrivals
+from elman.recurrence.contract import Weights
 from elman.recurrence.cpu.compile import library
 from elman.recurrence.cpu.emit import emit, overlaid, shares_gradient
 from elman.recurrence.trace import Arrivals, Equations, add_zoneout, derive, presence
@@ -29,12 +30,14 @@ TASK = (
 ROWS, UNITS, FEATURES, THREADS = map(TASK.index, ("rows", "units", "features", "threads"))
 BY_STATE = ("initial", "final", "sequence", "d_sequence", "d_final", "d_initial")
 
+TaskFields: TypeAlias = dict[str, int | Tensor | Sequence[Tensor | None] | None]
+
 STREAM_SHARED = 1 << 18  # input weights from which on threads share a streaming step
 
 _HOME = os.getpid()
 
 
-@functools.cache
+@cache
 def _openmp() -> tuple[ctypes.Array[ctypes.c_void_p], bool]:
     """Torch's own thread pool, so that no second one competes for the cores."""
     process = ctypes.CDLL(None)
@@ -45,11 +48,8 @@ def _openmp() -> tuple[ctypes.Array[ctypes.c_void_p], bool]:
 
 
 def threads() -> int:
-    """As many as torch uses; one in a forked child, where the pool of the parent is gone."""
+    """Count the threads: torch's own, but one in a forked child, where the parent's pool is gone."""
     return torch.get_num_threads() if _openmp()[1] and os.getpid() == _HOME else 1
-
-
-Weights = tuple[Tensor | None, Tensor | None, Tensor | None, tuple[Tensor, ...]]  # W_x, b, W_h, vectors
 
 
 class Kernel:
@@ -76,14 +76,8 @@ class Kernel:
         self.saved = len(usual.saved) - self.overlaid
         self.shared = shares_gradient(equations, gradients)
         self.learns = gradients.teach_products
-        self.source = "\n".join(
-            [
-                f"#define DOUBLE {int(dtype == torch.float64)}",
-                _text("mathematics.c"),
-                emit(equations, gradients, usual),
-                _text("kernel.c"),
-            ]
-        )
+        head, step = f"#define DOUBLE {int(dtype == torch.float64)}", emit(equations, gradients, usual)
+        self.source = "\n".join([head, _text("mathematics.c"), step, _text("kernel.c")])
         loaded = library(self.source)
         self._entries = {name: getattr(loaded, name) for name in ("forward", "backward", "stream")}
         for entry in self._entries.values():
@@ -91,46 +85,25 @@ class Kernel:
         self._stream = self._entries["stream"]
         self.lanes: int = loaded.lanes()
         self._pool = ctypes.addressof(_openmp()[0])
-        counts = {
-            "vector": len(equations.vectors) + 1,
-            "noise": len(equations.noise) + 1,
-            **dict.fromkeys(BY_STATE, len(equations.states)),
-        }
-        self._places: dict[str, int] = {}
-        size = 0
-        for name in TASK:
-            self._places[name] = size
-            size += counts.get(name, 1)
+        counts = dict.fromkeys(TASK, 1) | dict.fromkeys(BY_STATE, len(equations.states))
+        counts |= {"vector": len(equations.vectors) + 1, "noise": len(equations.noise) + 1}
+        *places, size = accumulate(counts.values(), initial=0)
+        self._places = dict(zip(TASK, places, strict=True))
         self._empty = array("q", [0] * size)
 
-    def arriving(self, arrivals: Arrivals) -> Kernel:
-        """The kernel whose way back takes gradients from there alone; mostly this one."""
+    def arriving(self, arrivals: Arrivals) -> "Kernel":
+        """The kernel whose backward pass takes gradients from there alone; mostly this one."""
+        make = partial(Kernel, self.plain, self.dtype, self.rates, arrivals)
+        return for_arrivals(self, self.equations, arrivals, make)
 
-        def make() -> Kernel:
-            return (
-                self
-                if presence(self.equations, arrivals) is None
-                else Kernel(self.plain, self.dtype, self.rates, arrivals)
-            )
-
-        found: Kernel = make_once(self.equations, ("way back", arrivals), make)
-        return found
-
-    def call(self, entry: str, **task: int | Tensor | Sequence[Tensor | None] | None) -> None:
+    def call(self, entry: str, task: TaskFields) -> None:
         """Run one entry of the library on a task, told field by field; what is not told is zero."""
         words = self._empty[:]
-        places = self._places
         for name, value in task.items():
-            if value is None:
-                continue
-            if isinstance(value, int):
-                words[places[name]] = value
-            elif isinstance(value, Tensor):
-                words[places[name]] = value.data_ptr()
-            else:
-                for place, tensor in enumerate(value, places[name]):
-                    if tensor is not None:
-                        words[place] = tensor.data_ptr()
+            several = (value,) if value is None or isinstance(value, (int, Tensor)) else value
+            for place, one in enumerate(several, self._places[name]):
+                if one is not None:
+                    words[place] = one if isinstance(one, int) else one.data_ptr()
         self._entries[entry](words.buffer_info()[0], self._pool)
 
     def stream(self, x: Tensor, weights: Weights, state: Sequence[Tensor]) -> list[Tensor]:
@@ -147,8 +120,7 @@ class Kernel:
         words[ROWS], words[UNITS], words[FEATURES] = B, H, x.shape[1]
         words[THREADS] = threads() if W_x.numel() >= STREAM_SHARED else 1
         place = places["input"]
-        words[place] = x.data_ptr()
-        words[place + 1] = W_x.data_ptr()
+        words[place], words[place + 1] = x.data_ptr(), W_x.data_ptr()
         if b is not None:
             words[place + 2] = b.data_ptr()
         if W_h is not None:
@@ -161,10 +133,10 @@ class Kernel:
         return final
 
     def width(self, units: int) -> int:
-        """A row of units, rounded up to whole vectors."""
+        """Round a row of units up to whole vectors."""
         return -(-units // self.lanes) * self.lanes
 
 
-@functools.cache
+@cache
 def _text(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")

@@ -1,24 +1,21 @@
-"""The whole walk over time as one differentiable operation around the compiled kernel."""
+"""The whole unrolled sequence as one differentiable operation around the compiled kernel."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from elman.errors import BackendError, ShapeError
-from elman.recurrence.again import differentiate
-from elman.recurrence.contract import Noise, Walkable
-from elman.recurrence.cpu.kernel import Kernel, threads
-from elman.recurrence.loop import walk_parts
-from elman.recurrence.replay import Replay
-from elman.recurrence.trace import Arrivals
+from elman.errors import BackendError
+from elman.recurrence.contract import RecurrentCell, State
+from elman.recurrence.cpu.kernel import Kernel, TaskFields, threads
+from elman.recurrence.direction import DirectionTensors, arrivals_of, replay, steps_after
+from elman.recurrence.double_backward import differentiate
 from elman.tensors.memory import check_memory, dense
 from elman.tensors.products import affine, multiply
-from elman.tensors.rows import fill_padding, pick, spread
+from elman.tensors.rows import pick, spread
 from elman.tensors.tracing import observed, own_precision
 
 SMALL = 1 << 17  # multiplications below which a second thread costs more than it gives
@@ -26,360 +23,249 @@ BULK = 1 << 22  # numbers of input parts that inference holds at a time: more wo
 SPLIT = 1 << 16  # weights from which on two threads may share them and meet at every step
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Where things lie: B rows, up to T steps; N real steps in all, listed by ``index`` if padded."""
+class ScanSpec(NamedTuple):
+    """What a scan is told besides its tensors: the kernel, the cell, and where things lie.
 
+    B rows, up to T steps, N real steps in all, which ``real`` lists where there is padding.
+    all_states: the sequences of all states are returned, not only that of the first.
+    """
+
+    kernel: Kernel
+    cell: RecurrentCell
     B: int
     T: int
     H: int
     reverse: bool
+    all_states: bool
     lengths: Tensor | None = None
-    index: Tensor | None = None
+    real: Tensor | None = None
 
     @property
     def N(self) -> int:
-        return self.B * self.T if self.index is None else len(self.index)
+        return self.B * self.T if self.real is None else len(self.real)
 
     def rows(self, x: Tensor) -> Tensor:
-        """(B, T, ·) → (N, ·)"""
+        """Pick the real steps: (B, T, ·) → (N, ·)."""
         flat = x.reshape(self.B * self.T, x.shape[-1])
-        return flat if self.index is None else pick(flat, self.index)
-
-    @property
-    def after(self) -> Tensor:
-        """(N,): how many steps of its row are walked after this one."""
-        t = torch.arange(self.T).expand(self.B, self.T)
-        last = self.T - 1 if self.lengths is None else self.lengths[:, None] - 1
-        return self.rows((t if self.reverse else last - t)[..., None])[:, 0]
+        return flat if self.real is None else pick(flat, self.real)
 
     def padded(self, rows: Tensor) -> Tensor:
-        """(N, ·) → (B, T, ·) with zeros"""
-        full = rows if self.index is None else spread(rows, self.index, self.B * self.T)
+        """Put the real steps back among zeros: (N, ·) → (B, T, ·)."""
+        full = rows if self.real is None else spread(rows, self.real, self.B * self.T)
         return full.view(self.B, self.T, rows.shape[-1])
 
 
-@dataclass(frozen=True)
-class Leaves:
-    """The tensors that the walk reads, in the order in which the operation takes them.
+def scan(spec: ScanSpec, flat: Sequence[Tensor | None]) -> tuple[tuple[Tensor, ...], State]:
+    """States at all real steps (N, H) — all of them, or only the first — and the final state.
 
-    Without ``W_x``, ``x`` holds the input parts themselves (a cell with a projection of its own).
+    The tensors are the input (N, D), or without ``W_x`` the input parts, and those of the direction.
     """
-
-    x: Tensor  # (N, D)
-    W_x: Tensor | None
-    b: Tensor | None
-    W_h: Tensor | None
-    mask: Tensor | None
-    noise: tuple[Tensor, ...]
-    vectors: tuple[Tensor, ...]
-    initial: tuple[Tensor, ...]
-
-    def flat(self) -> tuple[Tensor | None, ...]:
-        return (
-            self.x,
-            self.W_x,
-            self.b,
-            self.W_h,
-            self.mask,
-            *self.noise,
-            *self.vectors,
-            *self.initial,
-        )
-
-    @staticmethod
-    def of(kernel: Kernel, flat: tuple[Any, ...]) -> Leaves:
-        first = 5 + len(kernel.equations.noise)
-        second = first + len(kernel.equations.vectors)
-        x, W_x, b, W_h, mask = flat[:5]
-        return Leaves(x, W_x, b, W_h, mask, flat[5:first], flat[first:second], flat[second:])
-
-
-def scan(kernel: Kernel, cell: Walkable, leaves: Leaves, shape: Shape, whole: bool) -> tuple[Any, Any]:
-    """States at all real steps (N, H) — all of them, or only the first — and the final state."""
-    _check_leaves(kernel, leaves, shape)
-    flat = leaves.flat()
+    x, tensors = _split(spec, flat)
+    _check_memory(spec, x, tensors)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in flat):
-        results: tuple[Tensor, ...] = _Scan.apply(kernel, cell, shape, whole, *flat)  # type: ignore[no-untyped-call]
+        results: tuple[Tensor, ...] = _Scan.apply(spec, *flat)  # type: ignore[no-untyped-call]
     else:
-        results = _infer(kernel, leaves, shape, whole)
-    fields = len(leaves.initial)
-    return results[:-fields], cell.State(*results[-fields:])
+        results = _infer(spec, x, tensors)
+    fields = len(tensors.initial)
+    return results[:-fields], spec.cell.State(*results[-fields:])
 
 
 class _Scan(torch.autograd.Function):
     """Forward and backward through time by the kernel; a second derivative goes through the loop."""
 
     @staticmethod
-    def forward(ctx: Any, kernel: Kernel, cell: Walkable, shape: Shape, whole: bool, *flat: Any) -> Any:
-        results, kept = _forward(kernel, Leaves.of(kernel, flat), shape, whole, training=True)
-        ctx.kernel, ctx.cell, ctx.shape, ctx.whole, ctx.count = (
-            kernel,
-            cell,
-            shape,
-            whole,
-            len(flat),
-        )
+    def forward(ctx: Any, spec: ScanSpec, *flat: Tensor | None) -> tuple[Tensor, ...]:
+        x, tensors = _split(spec, flat)
+        results, kept = _forward(spec, x, tensors, training=True)
+        ctx.spec, ctx.count = spec, len(flat)
         ctx.save_for_backward(*flat, *kept)
         ctx.set_materialize_grads(False)
         return results
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[4:]
-        leaves = Leaves.of(ctx.kernel, tensors[: ctx.count])
-        with own_precision(leaves.x):
-            kernel = _way_back(ctx.kernel, leaves, gradients)
-            if kernel is None or torch.is_grad_enabled() or observed(*gradients) is not None:
-                walk = partial(_walk_again, ctx.cell, ctx.kernel, ctx.shape, ctx.whole)
-                found = differentiate(walk, leaves.flat(), gradients, wanted, again=torch.is_grad_enabled())
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        spec, saved, wanted = ctx.spec, ctx.saved_tensors, ctx.needs_input_grad[1:]
+        flat, create_graph = saved[: ctx.count], torch.is_grad_enabled()
+        x, tensors = _split(spec, flat)
+        states, kernel = len(tensors.initial), None
+        with own_precision(x):
+            arrivals = arrivals_of(gradients, len(gradients) - states, states)
+            with suppress(BackendError):  # the compiler served this process before, but may no more
+                kernel = None if arrivals is None else spec.kernel.arriving(arrivals)
+            if kernel is None or create_graph or observed(*gradients) is not None:
+                compute = partial(_by_the_loop, spec)
+                found = differentiate(compute, flat, gradients, wanted, create_graph=create_graph)
             else:
-                _check_leaves(ctx.kernel, leaves, ctx.shape)  # a parameter's data may be another's by now
-                found = _backward(kernel, leaves, ctx.shape, tensors[ctx.count :], gradients, wanted)
-        return None, None, None, None, *found
+                _check_memory(spec, x, tensors)  # a parameter's data may be another's by now
+                found = _backward(spec, kernel, x, tensors, saved[ctx.count :], gradients, wanted)
+        return None, *found
 
 
-def _way_back(kernel: Kernel, leaves: Leaves, gradients: tuple[Tensor | None, ...]) -> Kernel | None:
-    """The kernel for gradients that come from where these do; None where it cannot be compiled."""
-    fields, there = len(leaves.initial), [g is not None for g in gradients]
-    always = (*there[:-fields], *(False,) * (2 * fields - len(there)))
-    try:
-        return kernel.arriving(Arrivals(always, tuple(there[-fields:])))
-    except BackendError:  # the compiler served this process before, but no more
-        return None
+def _split(spec: ScanSpec, flat: Sequence[Tensor | None]) -> tuple[Tensor, DirectionTensors]:
+    assert flat[0] is not None
+    return flat[0], DirectionTensors.of(spec.kernel.equations, flat[1:])
 
 
-def _check_leaves(kernel: Kernel, leaves: Leaves, shape: Shape) -> None:
+def _check_memory(spec: ScanSpec, x: Tensor, tensors: DirectionTensors) -> None:
     """The kernel goes by address: what is not laid out as it expects must not reach it."""
-    e, B, N, H = kernel.equations, shape.B, shape.N, shape.H
-    wide, deep = len(e.inputs) * H, len(e.products) * H
-    D = wide if leaves.W_x is None else leaves.x.shape[-1]
-    expected: list[tuple[str, Tensor | None, tuple[int, ...]]] = [
-        ("what project returns" if leaves.W_x is None else "x", leaves.x, (N, D)),
-        ("W_x", leaves.W_x, (D, wide)),
-        ("b", leaves.b, (wide,)),
-        ("W_h", leaves.W_h, (H, deep)),
-        ("noise.mask", leaves.mask, (B, H)),
-        *(("noise.zoneout", drawn, (N, H)) for drawn in leaves.noise),
-        *((name, vector, (H,)) for name, vector in zip(e.vectors, leaves.vectors, strict=True)),
-        *((f"state.{name}", field, (B, H)) for name, field in zip(e.states, leaves.initial, strict=True)),
-    ]
-    for name, tensor, wanted in expected:
-        if tensor is not None:
-            check_memory(name, tensor, wanted, kernel.dtype)
-    if (leaves.W_h is None) != (deep == 0):
-        raise ShapeError("W_h is missing, though the equations read recurrent parts")
+    kernel, N, H = spec.kernel, spec.N, spec.H
+    e = kernel.equations
+    projected = tensors.W_x is None
+    D = len(e.inputs) * H if projected else x.shape[-1]
+    check_memory("what project returns" if projected else "x", x, (N, D), kernel.dtype)
+    for name, tensor, expected in tensors.expected(e, spec.B, (N,), D, H):
+        check_memory(name, tensor, expected, kernel.dtype)
 
 
-def _infer(kernel: Kernel, leaves: Leaves, shape: Shape, whole: bool) -> tuple[Tensor, ...]:
+def _infer(spec: ScanSpec, x: Tensor, tensors: DirectionTensors) -> tuple[Tensor, ...]:
     """Without gradients a large batch goes through in groups of rows, since its input parts are not kept."""
-    B, T = shape.B, shape.T
-    rows = max(16, BULK // max(1, T * len(kernel.equations.inputs) * shape.H))
-    if shape.lengths is not None or rows >= B:
-        return _forward(kernel, leaves, shape, whole, training=False)[0]
-    fields = len(leaves.initial)
-    results = [leaves.x.new_empty(shape.N, shape.H) for _ in range(fields if whole else 1)]
-    results += [leaves.x.new_empty(B, shape.H) for _ in range(fields)]
+    B, T, H = spec.B, spec.T, spec.H
+    rows = max(16, BULK // max(1, T * len(spec.kernel.equations.inputs) * H))
+    if spec.lengths is not None or rows >= B:
+        return _forward(spec, x, tensors, training=False)[0]
+    fields = len(tensors.initial)
+    results = [x.new_empty(spec.N, H) for _ in range(fields if spec.all_states else 1)]
+    results += [x.new_empty(B, H) for _ in range(fields)]
     for first in range(0, B, rows):
         last = min(first + rows, B)
         steps = slice(first * T, last * T)
-        part = replace(
-            leaves,
-            x=leaves.x[steps],
-            mask=None if leaves.mask is None else leaves.mask[first:last],
-            noise=tuple(n[steps] for n in leaves.noise),
-            initial=tuple(s[first:last] for s in leaves.initial),
+        part = tensors._replace(
+            mask=None if tensors.mask is None else tensors.mask[first:last],
+            noise=tuple(n[steps] for n in tensors.noise),
+            initial=tuple(s[first:last] for s in tensors.initial),
         )
         places = [r[first:last] if r.shape[0] == B else r[steps] for r in results]
-        _forward(kernel, part, replace(shape, B=last - first), whole, training=False, places=places)
+        own = spec._replace(B=last - first)
+        _forward(own, x[steps], part, training=False, places=places)
     return tuple(results)
 
 
 def _forward(
-    kernel: Kernel,
-    leaves: Leaves,
-    shape: Shape,
-    whole: bool,
-    *,
-    training: bool,
-    places: list[Tensor] | None = None,
+    spec: ScanSpec, x: Tensor, tensors: DirectionTensors, training: bool, places: list[Tensor] | None = None
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
     """Run the kernel forward: what it returns (into ``places``), and what the backward pass needs."""
-    like, H, N = leaves.x, shape.H, shape.N
-    fields = len(leaves.initial)
-    shown = fields if whole else 1
+    kernel, H, N, fields = spec.kernel, spec.H, spec.N, len(tensors.initial)
+    shown = fields if spec.all_states else 1
     kept = fields if training else shown
-    if leaves.W_x is not None:
-        parts = multiply(leaves.x, leaves.W_x, leaves.b)
+    if tensors.W_x is not None:
+        parts = multiply(x, tensors.W_x, tensors.b)
     else:
-        parts = leaves.x.clone() if training and kernel.overlaid else leaves.x
+        parts = x.clone() if training and kernel.overlaid else x
     if places is None:
-        places = [like.new_empty(N, H) for _ in range(kept)]
-        places += [like.new_empty(shape.B, H) for _ in range(fields)]
+        places = [x.new_empty(N, H) for _ in range(kept)]
+        places += [x.new_empty(spec.B, H) for _ in range(fields)]
     sequences, final = places[:-fields], places[-fields:]
-    saved = like.new_empty(N, kernel.saved * H) if training else None
-    given = _operand(leaves) @ leaves.W_h if shape.T == 1 and leaves.W_h is not None else None
-    plan = _Plan(kernel, leaves, shape, groups=1, given=given is not None)
-    kernel.call(
-        "forward",
-        **plan.task,
-        x=parts,
-        given=given,
-        final=final,
-        sequence=sequences,
-        saved=saved,
-        training=int(training),
-    )
+    saved = x.new_empty(N, kernel.saved * H) if training else None
+    given = None
+    if spec.T == 1 and tensors.W_h is not None:
+        h = tensors.initial[0]
+        given = (h if tensors.mask is None else h * tensors.mask) @ tensors.W_h
+    task, _ = _share_out(spec, x, tensors, groups=1, given=given is not None)
+    task |= {"x": parts, "given": given, "final": final, "sequence": sequences}
+    kernel.call("forward", task | {"saved": saved, "training": int(training)})
     return (*sequences[:shown], *final), (parts, saved, *sequences)
 
 
 def _backward(
+    spec: ScanSpec,
     kernel: Kernel,
-    leaves: Leaves,
-    shape: Shape,
+    x: Tensor,
+    tensors: DirectionTensors,
     kept: tuple[Tensor | None, ...],
     gradients: tuple[Tensor | None, ...],
     wanted: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:
     """Run the kernel backward; the gradients of weights are products over all steps after it."""
-    e, H, N = kernel.equations, shape.H, shape.N
+    e, H, N, D = kernel.equations, spec.H, spec.N, x.shape[-1]
     parts, saved, *sequences = kept
-    like, D = leaves.x, leaves.x.shape[-1]
-    fields, W_h = len(leaves.initial), leaves.W_h
-    for tensor, width in (
-        (parts, len(e.inputs) * H),
-        (saved, kernel.saved * H),
-        *((s, H) for s in sequences),
-    ):
-        check_memory("what was saved for the way back", tensor, (N, width), kernel.dtype)
+    fields, W_h = len(tensors.initial), tensors.W_h
+    widths = (len(e.inputs) * H, kernel.saved * H, *(H for _ in sequences))
+    for tensor, width in zip(kept, widths, strict=True):
+        check_memory("what was saved for the backward pass", tensor, (N, width), kernel.dtype)
     arrived = [None if g is None else dense(g) for g in gradients]
-    d_parts = like.new_empty(N, len(e.inputs) * H)
-    d_products = d_parts if kernel.shared else like.new_empty(N, len(e.products) * H)
-    d_initial = [torch.empty_like(t) for t in leaves.initial]
+    d_parts = x.new_empty(N, len(e.inputs) * H)
+    d_products = d_parts if kernel.shared else x.new_empty(N, len(e.products) * H)
+    d_initial = [torch.empty_like(t) for t in tensors.initial]
     # One gate gradient for x and h: their weights' gradients are then one product, [x; h]ᵀ d.
     learns = wanted[3] and kernel.learns
     joint = kernel.shared and wanted[1] and learns
-    operand = like.new_empty(N, (D if joint else 0) + H) if learns else None
-    single = shape.T == 1 and W_h is not None
-    plan = _Plan(kernel, leaves, shape, groups=len(e.products), given=single)
-    d_vectors = like.new_zeros(plan.threads, len(e.vectors), kernel.width(H))
-    kernel.call(
-        "backward",
-        **plan.task,
-        x=parts,
-        given=d_products if single else None,
-        sequence=sequences,
-        saved=saved,
-        d_sequence=arrived[:-fields],
-        d_final=arrived[-fields:],
-        d_x=d_parts,
-        d_product=d_products,
-        d_initial=d_initial,
-        d_vector=d_vectors,
-        operand=operand,
-        operand_stride=0 if operand is None else operand.shape[1],
-    )
+    operand = x.new_empty(N, (D if joint else 0) + H) if learns else None
+    single = spec.T == 1 and W_h is not None
+    task, threads = _share_out(spec, x, tensors, groups=len(e.products), given=single)
+    d_vectors = x.new_zeros(threads, len(e.vectors), kernel.width(H))
+    task |= {"x": parts, "given": d_products if single else None, "sequence": sequences, "saved": saved}
+    task |= {"d_sequence": arrived[:-fields], "d_final": arrived[-fields:], "d_x": d_parts}
+    task |= {"d_product": d_products, "d_initial": d_initial, "d_vector": d_vectors, "operand": operand}
+    kernel.call("backward", task | {"operand_stride": 0 if operand is None else operand.shape[1]})
     if single and W_h is not None:
         reached = d_products @ W_h.t()
-        d_initial[0] += reached if leaves.mask is None else reached * leaves.mask
+        d_initial[0] += reached if tensors.mask is None else reached * tensors.mask
     if operand is not None and kernel.presence is not None:  # where nothing arrives, nothing was multiplied
-        operand[:, -H:].masked_fill_(~kernel.presence.of_products(shape.after)[:, None], 0.0)
+        after = steps_after(spec.T, spec.B, spec.lengths, spec.reverse, x.device)
+        there = kernel.presence.of_products(spec.rows(after[..., None]))
+        operand[:, -H:].masked_fill_(~there, 0.0)
     d_W_x = d_W_h = None
     if joint and operand is not None:
-        operand[:, :D] = leaves.x
+        operand[:, :D] = x
         d_W_x, d_W_h = (operand.t() @ d_parts).split((D, H))
     else:
         if operand is not None:
             d_W_h = operand.t() @ d_products
         if wanted[1]:
-            d_W_x = leaves.x.t() @ d_parts
+            d_W_x = x.t() @ d_parts
     d_x = d_parts
-    if leaves.W_x is not None:
-        d_x = multiply(d_parts, leaves.W_x.t()) if wanted[0] else None  # type: ignore[assignment]
-    return (
-        d_x,
-        d_W_x,
-        d_parts.sum(0) if wanted[2] else None,
-        d_W_h,
-        None,
-        *((None,) * len(leaves.noise)),
-        *(d_vectors.sum(0)[:, :H].unbind(0) if e.vectors else ()),
-        *d_initial,
-    )
+    if tensors.W_x is not None:
+        d_x = multiply(d_parts, tensors.W_x.t()) if wanted[0] else None  # type: ignore[assignment]
+    d_b = d_parts.sum(0) if wanted[2] else None
+    d_v = d_vectors.sum(0)[:, :H].unbind(0) if e.vectors else ()
+    return d_x, d_W_x, d_b, d_W_h, None, *(None for _ in tensors.noise), *d_v, *d_initial
 
 
-def _operand(leaves: Leaves) -> Tensor:
-    return leaves.initial[0] if leaves.mask is None else leaves.initial[0] * leaves.mask
+def _share_out(
+    spec: ScanSpec, x: Tensor, tensors: DirectionTensors, *, groups: int, given: bool
+) -> tuple[TaskFields, int]:
+    """The part of a task that follows from how threads share the work, and how many threads do.
 
-
-class _Plan:
-    """How the work is shared out between threads, and the part of the task that follows from it."""
-
-    def __init__(self, kernel: Kernel, leaves: Leaves, shape: Shape, *, groups: int, given: bool) -> None:
-        """
-        Args:
-            groups: how many rows of H the weights multiply at a step (states: 1, gradients: gates).
-            given: the recurrent products are made elsewhere.
-        """
-        B, H, fields = shape.B, shape.H, len(leaves.initial)
-        W_h = None if given else leaves.W_h
-        weights = 0 if W_h is None else W_h.numel()
-        self.threads = threads() if shape.N * (weights + 8 * H) > SMALL else 1
-        split = self.threads > 1 and 3 * self.threads > B and weights >= SPLIT
-        if not split:
-            self.threads = min(self.threads, B)
-        row, offset, length = self._order(shape.lengths, 1 if split else self.threads)
-        width, panel = kernel.width(H), 4 * kernel.lanes
-        states = fields * B * width
-        operands = 0 if W_h is None else 2 * B * groups * width
-        packed = 0 if W_h is None else W_h.shape[1] * (-(-H // panel) * panel)
-        workspace = leaves.x.new_empty(states + operands + packed)
-        self.task: dict[str, Any] = {
-            "rows": B,
-            "steps": shape.T,
-            "units": H,
-            "reverse": int(shape.reverse),
-            "threads": self.threads,
-            "split": int(split),
-            "row": row,
-            "offset": offset,
-            "length": length,
-            "weight": W_h,
-            "mask": leaves.mask,
-            "vector": leaves.vectors,
-            "noise": leaves.noise,
-            "initial": leaves.initial,
-            "states": workspace,
-            "operands": workspace[states:],
-            "packed": workspace[states + operands :],
-        }
-
-    @staticmethod
-    def _order(lengths: Tensor | None, parts: int) -> tuple[Tensor | None, ...]:
-        """Rows longest first, dealt to the threads in turn: (row, offset, length) by position."""
-        if lengths is None:
-            return None, None, None
+    Args:
+        groups: how many rows of H the weights multiply at a step (states: 1, gradients: gates).
+        given: the recurrent products are made elsewhere.
+    """
+    B, H, lengths = spec.B, spec.H, spec.lengths
+    W_h = None if given else tensors.W_h
+    weights = 0 if W_h is None else W_h.numel()
+    count = threads() if spec.N * (weights + 8 * H) > SMALL else 1
+    split = count > 1 and 3 * count > B and weights >= SPLIT
+    count = count if split else min(count, B)
+    width, panel = spec.kernel.width(H), 4 * spec.kernel.lanes
+    states = len(tensors.initial) * B * width
+    operands = 0 if W_h is None else 2 * B * groups * width
+    packed = 0 if W_h is None else W_h.shape[1] * (-(-H // panel) * panel)
+    workspace = x.new_empty(states + operands + packed)
+    task: TaskFields = {"rows": B, "steps": spec.T, "units": H, "reverse": int(spec.reverse)}
+    task |= {"threads": count, "split": int(split), "weight": W_h, "mask": tensors.mask}
+    task |= {
+        "vector": tensors.vectors,
+        "noise": tensors.noise,
+        "initial": tensors.initial,
+        "states": workspace,
+    }
+    task |= {"operands": workspace[states:], "packed": workspace[states + operands :]}
+    if lengths is not None:  # rows longest first, dealt to the threads in turn
         order = lengths.argsort(descending=True, stable=True)
-        if parts > 1:
-            order = torch.cat([order[part::parts] for part in range(parts)])
+        if count > 1 and not split:
+            order = torch.cat([order[part::count] for part in range(count)])
         offsets = lengths.cumsum(0) - lengths
-        return order, offsets[order], lengths[order]
+        task |= {"row": order, "offset": offsets[order], "length": lengths[order]}
+    return task, count
 
 
-def _walk_again(cell: Walkable, kernel: Kernel, shape: Shape, whole: bool, flat: list[Any]) -> list[Tensor]:
-    """What the kernel computed, by the plain loop."""
-    leaves = Leaves.of(kernel, tuple(flat))
-    noise = zip(kernel.equations.noise, leaves.noise, strict=True)
-    zoneout: dict[str, Any] = {name: rate for name, rate in kernel.rates.items() if rate is not None}
-    zoneout |= {name: shape.padded(n) != 0 for name, n in noise}
-    parts = shape.padded(leaves.x if leaves.W_x is None else affine(leaves.x, leaves.W_x, leaves.b))
-    states, final = walk_parts(
-        Replay(cell, kernel.plain).with_vectors(leaves.vectors),
-        parts if shape.lengths is None else fill_padding(parts, shape.lengths),
-        leaves.W_h,
-        cell.State(*leaves.initial),
-        shape.lengths,
-        reverse=shape.reverse,
-        noise=Noise(mask=leaves.mask, zoneout=zoneout),
-    )
-    return [*(shape.rows(field) for field in (states if whole else states[:1])), *final]
+def _by_the_loop(spec: ScanSpec, flat: list[Tensor | None]) -> list[Tensor]:
+    x, tensors = _split(spec, flat)
+    kernel = spec.kernel
+    zoneout: dict[str, Tensor | float] = {name: r for name, r in kernel.rates.items() if r is not None}
+    drawn = zip(kernel.equations.noise, tensors.noise, strict=True)
+    zoneout |= {name: spec.padded(noise) != 0 for name, noise in drawn}
+    parts = spec.padded(x if tensors.W_x is None else affine(x, tensors.W_x, tensors.b))
+    rest = zoneout, spec.lengths, spec.reverse
+    states, final = replay(spec.cell, kernel.plain, parts, tensors, tensors.initial, *rest)
+    return [*(spec.rows(field) for field in (states if spec.all_states else states[:1])), *final]

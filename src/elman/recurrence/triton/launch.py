@@ -1,9 +1,7 @@
 """Launching a generated kernel: the grid, the arguments by name, and what a launch may fail with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from torch import Tensor
 
@@ -17,7 +15,7 @@ _compiled: dict[tuple[Any, ...], Any] = {}
 
 
 class DoesNotFit(Exception):
-    """The card cannot hold this grid at once, or a program of it; another plan may do."""
+    """The card cannot hold this grid at once, or a program of it; another tiling may do."""
 
 
 def launch(
@@ -41,26 +39,18 @@ def launch(
     addresses = [tensor.data_ptr() for tensor in given]
     key = (source, name, warps, given[0].device.index, *(tensor.dtype for tensor in given))
     aligned = not any(address % ALIGNED for address in addresses)
-    if aligned and key in _compiled:
-        try:
-            _compiled[key][grid](*addresses, *values)
-        except RuntimeError as error:
-            _judge(error)
-        return
-    from triton.runtime.errors import OutOfResources
-
-    options = {"num_warps": warps, "num_stages": 1, "launch_cooperative_grid": cooperative}
     try:
+        if aligned and key in _compiled:
+            _compiled[key][grid](*addresses, *values)
+            return
+        options = {"num_warps": warps, "num_stages": 1, "launch_cooperative_grid": cooperative}
         found = kernel[grid](*given, *values, **options)
-    except OutOfResources as error:
-        raise DoesNotFit(str(error)) from None
-    except RuntimeError as error:
-        _judge(error)
+    except Exception as error:
+        from triton.runtime.errors import OutOfResources
+
+        refused = isinstance(error, RuntimeError) and "cooperative" in str(error).lower()
+        if refused or isinstance(error, OutOfResources):
+            raise DoesNotFit(str(error)) from None
+        raise
     if aligned and found is not None:  # the interpreter returns nothing
         _compiled[key] = found
-
-
-def _judge(error: RuntimeError) -> NoReturn:
-    if "cooperative" in str(error).lower():
-        raise DoesNotFit(str(error)) from None
-    raise error

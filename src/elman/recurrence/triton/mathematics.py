@@ -32,7 +32,7 @@ def rectify(a):
 
 @triton.jit
 def magnitude(a):
-    return tl.where(a < 0.0, -a, a)
+    return tl.abs(a)
 
 
 @triton.jit
@@ -87,12 +87,17 @@ def sigmoid(a):
 
 @triton.jit
 def hyperbolic_tangent(a):
-    """Exact near zero too, where the quotient would lose its digits: there a series takes its place."""
-    e = tl.exp(-2.0 * magnitude(a))
-    q = a * a
-    series = a + a * q * (-0.33333333 + q * (0.13333333 + q * (-0.053968254 + q * 0.021869488)))
-    quotient = (1.0 - e) / (1.0 + e)
-    return tl.where(q < 0.04, series, tl.where(a < 0.0, -quotient, quotient))
+    """Exact near zero too, where the quotient would lose its digits: there a series takes its place.
+
+    Both are computed of |a|; the sign is put back as a bit, so that -0 keeps its own.
+    """
+    m = magnitude(a)
+    e = tl.exp(-2.0 * m)
+    q = m * m
+    series = m + m * q * (-0.33333333 + q * (0.13333333 + q * (-0.053968254 + q * 0.021869488)))
+    size = tl.where(q < 0.04, series, (1.0 - e) / (1.0 + e))
+    sign_bit = a.to(tl.int32, bitcast=True) & -2147483648
+    return (size.to(tl.int32, bitcast=True) | sign_bit).to(tl.float32, bitcast=True)
 
 
 @triton.jit

@@ -1,11 +1,14 @@
 """Generated text as kernels that Triton can compile: nothing is written to disk but Triton's own cache."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import linecache
+from collections.abc import Callable
 from typing import Any
+
+from elman.recurrence.compiled import make_once
+from elman.recurrence.triton.emit.writer import Variant
+from elman.recurrence.triton.program import StepProgram
 
 
 @functools.cache
@@ -25,3 +28,8 @@ def kernels(source: str) -> dict[str, Any]:
     namespace: dict[str, Any] = {**functions, "triton": triton, "tl": tl, "__name__": "elman.generated"}
     exec(compile(source, name, "exec"), namespace)
     return namespace
+
+
+def source_of(step: StepProgram, write: Callable[[StepProgram, Variant], str], variant: Variant) -> str:
+    """The text of a kernel, written once for every variant."""
+    return make_once(step.equations, (write, variant), lambda: write(step, variant))

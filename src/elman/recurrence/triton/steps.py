@@ -1,62 +1,56 @@
-"""The walk step by step, for weights that the chip cannot hold: a product and a generated kernel each.
+"""Sequences step by step, for weights that the chip cannot hold: a product and a generated kernel each.
 
-Launching a step costs more than the step takes. So the steps of a walk that comes again are recorded, as
+Launching a step costs more than the step takes. So the steps of a kind that comes again are recorded, as
 CUDA graphs of a few lengths from which any number of steps is put together. A recording is bound to
 the number of rows only: the kernels find tensors and time in a table (see ``emit/steps.py``), and what the
 products read and write is the recording's own.
 """
-
-from __future__ import annotations
 
 import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from elman.recurrence.triton.emit import steps as emit_steps
-from elman.recurrence.triton.emit.kernel import Step, Variant
-from elman.recurrence.triton.emit.steps import HEADER, tiled
+from elman.recurrence.triton.emit.steps import HEADER, backward, forward, tiled
+from elman.recurrence.triton.emit.writer import Variant
 from elman.recurrence.triton.launch import ALIGNED, launch
-from elman.recurrence.triton.module import kernels
+from elman.recurrence.triton.module import kernels, source_of
+from elman.recurrence.triton.spec import ScanSpec
 from elman.tensors.products import tf32_products
 
-if TYPE_CHECKING:
-    from elman.recurrence.triton.scan import Walk
-
+WRITERS = {"forward": forward, "backward": backward}
 LENGTHS = (64, 8, 1)  # steps of a graph
 HIGHEST = 65535  # tiles of rows that CUDA takes at once
-MOST = 16  # walks that are remembered at a time
+MOST = 16  # kinds of sequences that are remembered at a time
 SHARE = 1 / 8  # of the free memory that a recording may take
 
 
-def walk_by_steps(walk: Walk, variant: Variant, arguments: Mapping[str, Tensor]) -> None:
-    """Fill the outputs, the final state and what the way back reads; the tensors are those of ``emit``."""
+def forward_by_steps(spec: ScanSpec, variant: Variant, arguments: Mapping[str, Tensor]) -> None:
+    """Fill the outputs, the final state and what the backward pass reads, as ``emit`` describes them."""
     initial = arguments["initial"]
     arguments["final"].copy_(initial)
-    with _steps("forward", walk, variant, arguments) as steps:
-        if walk.step.equations.products:
-            steps.buffers["now"][..., : walk.H].copy_(_masked(initial[:, 0], arguments))
-        steps.take(walk.T, arguments)
+    with _steps("forward", spec, variant, arguments) as steps:
+        if spec.step.equations.products:
+            steps.buffers["now"][..., : spec.H].copy_(_masked(initial[:, 0], arguments))
+        steps.take(spec.T, arguments)
 
 
-def walk_back_by_steps(walk: Walk, variant: Variant, arguments: Mapping[str, Tensor]) -> None:
+def backward_by_steps(spec: ScanSpec, variant: Variant, arguments: Mapping[str, Tensor]) -> None:
     """Fill the gradients of the parts, the vectors and the initial state."""
-    e, d_initial = walk.step.equations, arguments["d_initial"]
+    e, d_initial = spec.step.equations, arguments["d_initial"]
     if "d_final" in arguments:
         d_initial.copy_(arguments["d_final"])
     else:
         d_initial.zero_()
-    with _steps("backward", walk, variant, arguments) as steps:
-        if e.products:
-            steps.buffers["arrived"].zero_()
-        if e.vectors:
-            steps.buffers["sums"].zero_()
-        steps.take(walk.T, arguments)
+    with _steps("backward", spec, variant, arguments) as steps:
+        for name, buffer in steps.buffers.items():
+            if name in ("arrived", "sums"):
+                buffer.zero_()
+        steps.take(spec.T, arguments)
         if e.products:
             d_initial[:, 0] += _masked(steps.buffers["arrived"], arguments)
         if e.vectors:
@@ -67,23 +61,21 @@ def _masked(state: Tensor, arguments: Mapping[str, Tensor]) -> Tensor:
     return state * arguments["mask"] if "mask" in arguments else state
 
 
-# ---- steps ---------------------------------------------------------------------------------------
+class StepRunner:
+    """Runs the forward or backward steps of so many rows, and holds what stays from one to the next."""
 
-
-class Steps:
-    """Forward or backward steps of so many rows, and what stays in its place from one to the next."""
-
-    def __init__(self, name: str, walk: Walk, variant: Variant, weight: Tensor | None, like: Tensor) -> None:
-        e, B, D, H = walk.step.equations, walk.B, walk.D, walk.H
+    def __init__(
+        self, name: str, spec: ScanSpec, variant: Variant, weight: Tensor | None, like: Tensor
+    ) -> None:
+        e, B, D, H, tiles = spec.step.equations, spec.B, spec.D, spec.H, tiled(variant)
         G, V = len(e.products), len(e.vectors)
-        tiles = tiled(variant)
         self.name, self.weight = name, weight
-        self.source = _source(walk.step, name, variant)
+        self.source = source_of(spec.step, WRITERS[name], variant)
         self.launches = [  # the first row, and the grid
             (first, (tiles.programs, -(-min(HIGHEST * tiles.rows, B - first) // tiles.rows), D))
             for first in range(0, B, HIGHEST * tiles.rows)
         ]
-        self.numbers = {"B": B, "reverse": int(walk.reverse)}
+        self.numbers = {"B": B, "reverse": int(spec.reverse)}
         self.graphs: dict[int, torch.cuda.CUDAGraph] | None = None  # by length; None: nothing is recorded
 
         def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -92,27 +84,23 @@ class Steps:
         size = HEADER + len(kernels(self.source)["prepare"].arg_names)
         self.buffers = {"table": empty(size, dtype=torch.int64)}
         if G and name == "forward":
-            self.buffers["now"] = empty(D, B, tiles.stride, dtype=walk.numbers)
+            self.buffers["now"] = empty(D, B, tiles.stride, dtype=spec.numbers)
             self.buffers["products"] = empty(D, B, G * H)
             self.product = self.buffers["now"][..., :H], self.buffers["products"]
         elif G:
-            self.buffers["sent"] = empty(D, B, G * H, dtype=walk.numbers)
+            self.buffers["sent"] = empty(D, B, G * H, dtype=spec.numbers)
             self.buffers["arrived"] = empty(D, B, H)
             self.product = self.buffers["sent"], self.buffers["arrived"]
         if V and name == "backward":
             self.buffers["sums"] = empty(D, V, B, H)
 
     def take(self, count: int, tensors: Mapping[str, Tensor]) -> None:
-        """So many steps, from the first on."""
-        readable = {name: _readable(name, tensor) for name, tensor in tensors.items()}
-        given = {**readable, "table": self.buffers["table"]}
+        given = {name: _readable(name, tensor) for name, tensor in tensors.items()}
+        given["table"] = self.buffers["table"]
         launch(self.source, "prepare", (1, 1, 1), given, {"T": count}, warps=1, cooperative=False)
-        if self.graphs is None:
-            self._launch(count)
-            return
         for length in LENGTHS:
             while count >= length:
-                graph = self._graph(length)
+                graph = None if self.graphs is None else self._graph(length)
                 if graph is None:
                     self._launch(count)
                     return
@@ -131,7 +119,7 @@ class Steps:
         self.buffers["table"][0].add_(count)
 
     def _multiply(self) -> None:
-        """The state by the weights, or the gradients of the products by their transpose; float32 sums."""
+        """Multiply the state by the weights, or the gradients of the products by their transpose."""
         if self.weight is None:
             return
         a, result = self.product
@@ -144,14 +132,13 @@ class Steps:
             torch.bmm(a.float(), weight.float(), out=result)
 
     def _graph(self, length: int) -> torch.cuda.CUDAGraph | None:
-        """So many steps as a graph; None where they cannot be recorded, now and from now on."""
+        """Record so many steps as a graph; None where they cannot be recorded, now and from now on."""
         assert self.graphs is not None
         if length not in self.graphs:
             graph, device = torch.cuda.CUDAGraph(), self.buffers["table"].device
             here = torch.cuda.current_stream(device)
-            recorded = torch.cuda.graph(
-                graph, stream=_stream_beside(device, here.cuda_stream), capture_error_mode="thread_local"
-            )
+            beside = _stream_beside(device, here.cuda_stream)
+            recorded = torch.cuda.graph(graph, stream=beside, capture_error_mode="thread_local")
             try:
                 with torch.cuda.stream(here), recorded:  # which leaves its own stream set where it fails
                     self._launch(length)
@@ -162,17 +149,8 @@ class Steps:
         return self.graphs[length]
 
 
-def _source(step: Step, name: str, variant: Variant) -> str:
-    known = step.equations.compiled
-    key = ("triton steps", name, variant)
-    if key not in known:
-        known[key] = getattr(emit_steps, name)(step, variant)
-    text: str = known[key]
-    return text
-
-
 def _readable(name: str, tensor: Tensor) -> Tensor:
-    """As the kernels expect it; torch aligns memory of its own, so that only inputs are ever copied."""
+    """Return a tensor as the kernels expect it; torch aligns its own memory, so only inputs are copied."""
     if name == "mask":
         tensor = tensor.to(torch.float32)
     return tensor if tensor.data_ptr() % ALIGNED == 0 else tensor.clone()
@@ -184,22 +162,23 @@ def _stream_beside(device: torch.device, stream: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-# ---- recordings ----------------------------------------------------------------------------------
-
-_using = threading.Lock()  # from the first use of a recording's buffers in a walk to the last
-_recordings: OrderedDict[Hashable, Steps | None] = OrderedDict()  # None: seen once, which compiled it
+_using = threading.Lock()  # from the first use of a recording's buffers in a sequence to the last
+_recordings: OrderedDict[Hashable, StepRunner | None] = OrderedDict()  # None: seen once, which compiled it
 
 
 @contextmanager
-def _steps(name: str, walk: Walk, variant: Variant, arguments: Mapping[str, Tensor]) -> Iterator[Steps]:
-    """Steps for one walk: recorded from the second walk of a kind on, where that is possible."""
+def _steps(
+    name: str, spec: ScanSpec, variant: Variant, arguments: Mapping[str, Tensor]
+) -> Iterator[StepRunner]:
+    """Who runs the steps of one sequence: recorded from the second of a kind on, where that is possible."""
     weight, like = arguments.get("weight"), arguments["initial"]
-    plain = functools.partial(Steps, name, walk, variant, weight, like)
+    plain = functools.partial(StepRunner, name, spec, variant, weight, like)
     if not like.is_cuda or torch.cuda.is_current_stream_capturing():  # a recording of the user's own
         yield plain()
         return
     stream = torch.cuda.current_stream(like.device).cuda_stream
-    key = (_source(walk.step, name, variant), walk.B, walk.reverse, like.device, stream, tf32_products())
+    source = source_of(spec.step, WRITERS[name], variant)
+    key = (source, spec.B, spec.reverse, like.device, stream, tf32_products())
     with _using:
         steps = _recordings.get(key)
         if steps is None and key in _recordings:
@@ -214,8 +193,8 @@ def _steps(name: str, walk: Walk, variant: Variant, arguments: Mapping[str, Tens
         yield steps
 
 
-def _recording(make: Callable[[], Steps]) -> Steps | None:
-    """Steps to be recorded, with weights of their own; None where memory is short."""
+def _recording(make: Callable[[], StepRunner]) -> StepRunner | None:
+    """A runner whose steps are to be recorded, with weights of its own; None where memory is short."""
     with torch.inference_mode(False):  # others will write to the buffers too
         steps = make()
         weight, device = steps.weight, steps.buffers["table"].device
@@ -228,8 +207,8 @@ def _recording(make: Callable[[], Steps]) -> Steps | None:
     return steps
 
 
-def _remember(key: Hashable, steps: Steps | None) -> None:
-    """As the latest; the oldest is forgotten when it has come to its end."""
+def _remember(key: Hashable, steps: StepRunner | None) -> None:
+    """Keep these steps as the latest; the oldest are forgotten when they have come to their end."""
     _recordings[key] = steps
     _recordings.move_to_end(key)
     if len(_recordings) > MOST:

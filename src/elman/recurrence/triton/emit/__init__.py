@@ -1,4 +1,4 @@
-"""Writes the kernels of a cell as Triton: one that walks forward through time, one that walks back.
+"""Writes the kernels of a cell as Triton: one that goes forward through time, one that goes back.
 
 A program owns a tile of rows and a tile of units, and keeps the weights of its units on the chip. It
 computes all gates of its units; so the equations, which are pointwise, need nobody else. What others
@@ -18,7 +18,7 @@ Where one program holds all units, nothing is exchanged.
 
     parts     (B, T, D, inputs, H)    weight  (D, programs, columns, depth), see ``columns``
     operand   (B, T, D, stride)       the state before step t times the mask, as the weights multiply it
-    kept      (B, T, D, ·, H)         float32, new states that the way back reads
+    kept      (B, T, D, ·, H)         float32, new states that the backward pass reads
     short     (B, T, D, ·, H)         saved values between -1 and 1, as short as the weights
     long      (B, T, D, ·, H)         other saved values, float32
     initial, final, d_initial, d_final (D, states, B, H), vectors (D, ·, H), noise (B, T, D, ·, H)

@@ -1,51 +1,46 @@
-"""The kernel that walks back through time."""
+"""Writes the kernel that goes back through time."""
 
-from __future__ import annotations
-
-from elman.recurrence.triton.emit.kernel import (
+from elman.recurrence.triton.emit.writer import (
     AHEAD,
     ROUNDS,
-    Kernel,
-    Step,
+    KernelWriter,
+    SequenceWriter,
     Variant,
-    WalkKernel,
     largest_chunk,
     pieces,
-    power_of_two,
 )
+from elman.recurrence.triton.program import StepProgram, power_of_two
 
 
-def backward(step: Step, variant: Variant) -> str:
-    """The walk back: gradients of input parts, recurrent parts, vectors and the initial state."""
-    k = WalkKernel("backward", step, variant)
-    counts = _tensors(k)
+def backward(step: StepProgram, variant: Variant) -> str:
+    """All steps back: gradients of input parts, recurrent parts, vectors and the initial state."""
+    k = SequenceWriter("backward", step, variant)
+    sizes = _tensors(k)
     chunks = variant.blocks
     if k.scatters:
         chunks = pieces(variant.H, largest=largest_chunk(variant.rows, variant.block, variant.numbers))
-    _begin(k, counts, chunks)
+    _begin(k, sizes, chunks)
     k.write("for step in range(T):")
     k.indent += 1
-    _step(k, counts, chunks)
+    _step(k, sizes, chunks)
     k.indent -= 1
     _end(k)
     return k.text()
 
 
-def _tensors(k: WalkKernel) -> list[tuple[str, int]]:
-    """What the kernel reads and writes at every step: (name, how many values of a unit)."""
-    e, step = k.step.equations, k.step
-    groups = (("short", step.short), ("long", step.long), ("noise", e.noise), ("kept", step.kept))
-    return [
-        *((f"d_out_{name}", 1) for name in k.shown),
-        *((name, len(group)) for name, group in groups if group),
-        *([("parts", len(e.inputs))] if step.reads_parts else []),
-        *([("d_parts", len(e.inputs))] if e.inputs else []),
-        *([("d_products", len(e.products))] if e.products and not step.shared else []),
-    ]
+def _tensors(k: SequenceWriter) -> list[tuple[str, int]]:
+    """What the kernel reads and writes at every step: (name, numbers of a row)."""
+    e, step, H = k.step.equations, k.step, k.v.H
+    groups = (
+        *(("short", step.short), ("long", step.long), ("noise", e.noise), ("kept", step.kept)),
+        *(("parts", e.inputs if step.reads_parts else ()), ("d_parts", e.inputs)),
+        ("d_products", () if step.shared else e.products),
+    )
+    shown = [(f"d_out_{name}", H) for name in k.shown]
+    return [*shown, *((name, len(group) * H) for name, group in groups)]
 
 
-def _begin(k: WalkKernel, counts: list[tuple[str, int]], chunks: list[tuple[int, int]]) -> None:
-    """Everything before the first step."""
+def _begin(k: SequenceWriter, sizes: list[tuple[str, int]], chunks: list[tuple[int, int]]) -> None:
     v, e, step = k.v, k.step.equations, k.step
     tile = f"[{v.rows}, {v.units}]"
     k.begin("(1 - backwards) * (T - 1)")
@@ -55,13 +50,11 @@ def _begin(k: WalkKernel, counts: list[tuple[str, int]], chunks: list[tuple[int,
         if name in step.kept:
             k.load(f"first_{name}", k.state_address("initial", i), "live")
         if v.d_final:
-            k.take("d_final")
             k.load(f"c_{name}", k.state_address("d_final", i), "live")
             k.write(f"c_{name} = c_{name}.to(tl.float32)")
         else:
             k.write(f"c_{name} = tl.zeros({tile}, tl.float32)")
-    for name, count in counts:
-        k.pointer(name, count)
+    k.point(*sizes)
     k.write(*(f"sum_{name} = tl.zeros({tile}, tl.float32)" for name in e.vectors))
     if e.products:
         k.hold_weights(chunks)
@@ -79,14 +72,12 @@ def _begin(k: WalkKernel, counts: list[tuple[str, int]], chunks: list[tuple[int,
         )
     if not k.exchange:
         k.write(f"arrived = tl.zeros({tile}, tl.float32)")
-    for i, name in enumerate(step.kept):
-        k.load(f"now_{name}", f"at_kept + {i * v.H}", "live")
+    k.load_each("kept", (f"now_{name}" for name in step.kept), "live")
     k.write("more = live & (T > 1)")
     fetch_gradients(k, "live", "more")
 
 
-def _step(k: WalkKernel, counts: list[tuple[str, int]], chunks: list[tuple[int, int]]) -> None:
-    """One step back."""
+def _step(k: SequenceWriter, sizes: list[tuple[str, int]], chunks: list[tuple[int, int]]) -> None:
     v, e, step = k.v, k.step.equations, k.step
     k.write("more = live & (step < T - 1)", "later = live & (step < T - 2)")
     if v.lengths:
@@ -98,27 +89,21 @@ def _step(k: WalkKernel, counts: list[tuple[str, int]], chunks: list[tuple[int, 
     equations_backward(k, "real" if v.lengths else "live")
     if e.products and not k.gathers:
         _send(k, chunks)
-    results = [("d_parts", "dx", e.inputs)]
-    if e.products and not step.shared:
-        results.append(("d_products", "dh", e.products))
-    for tensor, kind, gates in results:
-        published = k.gathers and (step.shared or kind == "dh")
-        for i, name in enumerate(gates):
-            value = f"publishable({kind}_{name})" if published else f"{kind}_{name}"
-            k.store(f"at_{tensor} + {i * v.H}", value, "live", k.number)
-    k.advance(*((name, count * v.H) for name, count in counts))
-    if k.gathers:
-        k.advance(("sent", v.H))
+    dx, dh = [f"dx_{name}" for name in e.inputs], [f"dh_{name}" for name in e.products]
+    for tensor, values in (("d_parts", dx), ("d_products", [] if step.shared else dh)):
+        if k.gathers and (step.shared or values is dh):
+            values = [f"publishable({value})" for value in values]
+        k.store_each(tensor, values, k.number)
+    k.advance(*sizes, ("sent", v.H if k.gathers else 0))
     k.write("t += move", *(f"now_{name} = s_{name}" for name in step.kept))
     fetch_gradients(k, "more", "later")
 
 
-def _end(k: WalkKernel) -> None:
+def _end(k: SequenceWriter) -> None:
     """What is left after the last step: the gradients of the initial state and of the vectors."""
     v, e = k.v, k.step.equations
     if k.exchange:
         _receive(k, "T")
-    k.take("d_initial")
     k.write(f"c_{e.states[0]} += arrived")
     for i, name in enumerate(e.states):
         k.store(k.state_address("d_initial", i), f"c_{name}", "live")
@@ -129,25 +114,21 @@ def _end(k: WalkKernel) -> None:
         k.store(address, f"tl.sum(sum_{name}, 0)", f"u < {v.H}")
 
 
-def fetch_gradients(k: Kernel, mask: str, before: str) -> None:
-    """What the way back reads at the step that the pointers show; ``before``: there is an earlier one."""
+def fetch_gradients(k: KernelWriter, mask: str, before: str) -> None:
+    """What the backward pass reads at the step of the pointers; ``before``: there is an earlier one."""
     v, e, step = k.v, k.step.equations, k.step
     for name in k.shown:
         k.load(f"next_d_{name}", f"at_d_out_{name}", mask)
     for group in ("short", "long"):
-        for i, _ in enumerate(getattr(step, group)):
-            k.load(f"next_{group}_{i}", f"at_{group} + {i * v.H}", mask)
-    if step.reads_parts:
-        for i, name in enumerate(e.inputs):
-            k.load(f"next_x_{name}", f"at_parts + {i * v.H}", mask)
-    for i, name in enumerate(e.noise):
-        k.load(f"next_n_{name}", f"at_noise + {i * v.H}", mask)
+        k.load_each(group, (f"next_{group}_{i}" for i in range(len(getattr(step, group)))), mask)
+    k.load_each("parts", (f"next_x_{name}" for name in e.inputs if step.reads_parts), mask)
+    k.load_each("noise", (f"next_n_{name}" for name in e.noise), mask)
     for i, name in enumerate(step.kept):
         earlier = f"at_kept + move * {len(step.kept) * v.H * v.directions} + {i * v.H}"
         k.load(f"before_{name}", earlier, before)
 
 
-def equations_backward(k: Kernel, inside: str) -> None:
+def equations_backward(k: KernelWriter, inside: str) -> None:
     """``dx_gate``, ``dh_gate``; ``c_state`` becomes the gradient of the state before."""
     v, e, step = k.v, k.step.equations, k.step
     g = step.gradients
@@ -165,35 +146,28 @@ def equations_backward(k: Kernel, inside: str) -> None:
         known[node.index] = f"now_{e.states[e.results.index(node)]}"
     for place, name in enumerate(e.states):
         arriving = f"c_{name}" if place else f"c_{name} + arrived"
-        if v.whole or not place:
+        if v.all_states or not place:
             fresh = f"next_d_{name}.to(tl.float32)"
             arriving += f" + {f'tl.where({inside}, {fresh}, 0.0)' if v.lengths else fresh}"
         k.write(f"g_{name} = {arriving}")
     if g.conditions:  # about the steps of the row that follow; backwards they are those before t
         last = "length - 1" if v.lengths else "T - 1"
-        k.write(
-            f"after = tl.where(backwards == 1, t, {last} - t) + tl.zeros([{v.rows}, {v.units}], tl.int32)"
-        )
-    groups = (
-        *((f"dx_{name}", n) for name, n in zip(e.inputs, g.inputs, strict=True)),
-        *((f"dh_{name}", n) for name, n in zip(e.products, g.products, strict=True)),
-        *((f"ds_{name}", n) for name, n in zip(e.states, g.states, strict=True)),
-        *((f"dv_{name}", n) for name, n in zip(e.vectors, g.vectors, strict=True)),
-    )
-    found = k.compute([node for _, node in groups], known)
-    for (target, _), name in zip(groups, found, strict=True):
-        if target.startswith("ds_"):
-            state = target.removeprefix("ds_")
+        zeros = f"tl.zeros([{v.rows}, {v.units}], tl.int32)"
+        k.write(f"after = tl.where(backwards == 1, t, {last} - t) + {zeros}")
+    leaves = {"x": e.inputs, "h": e.products, "s": e.states, "v": e.vectors}
+    targets = [(kind, name) for kind, names in leaves.items() for name in names]
+    found = k.compute((*g.inputs, *g.products, *g.states, *g.vectors), known)
+    for (kind, name), value in zip(targets, found, strict=True):
+        if kind == "s":
             k.write(
-                f"c_{state} = tl.where({inside}, {name}, g_{state})" if v.lengths else f"c_{state} = {name}"
+                f"c_{name} = tl.where({inside}, {value}, g_{name})" if v.lengths else f"c_{name} = {value}"
             )
-        elif target.startswith("dv_"):
-            k.write(f"sum_{target.removeprefix('dv_')} += tl.where({inside}, {name}, 0.0)")
         else:
-            k.write(f"{target} = tl.where({inside}, {name}, 0.0)")
+            target = f"sum_{name} +=" if kind == "v" else f"d{kind}_{name} ="
+            k.write(f"{target} tl.where({inside}, {value}, 0.0)")
 
 
-def _send(k: WalkKernel, chunks: list[tuple[int, int]]) -> None:
+def _send(k: SequenceWriter, chunks: list[tuple[int, int]]) -> None:
     """This program's part of the gradient of all units' states, to whom it belongs."""
     v, e = k.v, k.step.equations
     k.write(*(f"sent_{name} = dh_{name}.to({k.number})" for name in e.products))
@@ -212,22 +186,17 @@ def _send(k: WalkKernel, chunks: list[tuple[int, int]]) -> None:
     )
     for first, size in chunks:
         k.write(f"m = {first} + tl.arange(0, {size})[None, :]")
-        product = k.dot(f"tl.trans({k.weights(first)})", "joined")
-        k.write(f"part = {product}")
+        k.write(f"part = {k.dot(f'tl.trans({k.weights(first)})', 'joined')}")
         if v.packing == 2:
-            k.write(
-                f"one, other = tl.split(tl.reshape(part, ({size}, {pairs}, 2)))",
-                "part = paired(one, other, stamp)",
-            )
+            k.write(f"one, other = tl.split(tl.reshape(part, ({size}, {pairs}, 2)))")
+            k.write("part = paired(one, other, stamp)")
         else:
             k.write("part = stamped(part, stamp)")
-        k.write(
-            f"tl.store(round + (m // {v.units}) * {v.programs * v.words} + m % {v.units}, tl.trans(part), "
-            f"mask=there & (m < {v.programs * v.units}))",
-        )
+        place = f"round + (m // {v.units}) * {v.programs * v.words} + m % {v.units}"
+        k.store(place, "tl.trans(part)", f"there & (m < {v.programs * v.units})")
 
 
-def _receive(k: WalkKernel, step: str) -> None:
+def _receive(k: SequenceWriter, step: str) -> None:
     """``arrived``: the gradient of the state of this program's units, from what all sent the step before.
 
     The reading stands above everything that loads: the layout of values in registers that Triton
@@ -241,7 +210,7 @@ def _receive(k: WalkKernel, step: str) -> None:
         k.write(f"arrived = {k.masked('total')}")
 
 
-def _sum_parts(k: WalkKernel, step: str) -> None:
+def _sum_parts(k: SequenceWriter, step: str) -> None:
     """``total``: the sum of all programs' parts, in a fixed order.
 
     Before the first step the zeros are read that the ring begins with.

@@ -1,34 +1,25 @@
-"""The kernel that walks through time."""
+"""Writes the kernel that goes forward through time."""
 
-from __future__ import annotations
+from elman.recurrence.triton.emit.writer import KernelWriter, SequenceWriter, Variant
+from elman.recurrence.triton.program import StepProgram
 
-from elman.recurrence.triton.emit.kernel import Kernel, Step, Variant, WalkKernel
 
-
-def forward(step: Step, variant: Variant) -> str:
-    """The walk through time."""
-    k, v, e = WalkKernel("forward", step, variant), variant, step.equations
-    I, G = len(e.inputs), len(e.products)
-    groups = (("kept", step.kept), ("short", step.short), ("long", step.long))
-    saves = [(name, len(group)) for name, group in groups if group and v.training]
-    publishes = bool(G) and (k.exchange or v.training)
+def forward(step: StepProgram, variant: Variant) -> str:
+    """All steps forward: outputs, the final state, and in training what the backward pass reads."""
+    k, v, e = SequenceWriter("forward", step, variant), variant, step.equations
+    publishes = bool(e.products) and (k.exchange or v.training)
+    saved = saved_values(step) if v.training else {}
+    sizes = {"parts": len(e.inputs) * v.H, "noise": len(e.noise) * v.H}
+    sizes |= {"operand": v.stride if publishes else 0, "tile": v.stride if k.exchange else 0}
+    sizes |= {f"out_{name}": v.H for name in k.shown}
+    sizes |= {tensor: len(values) * v.H for tensor, values in saved.items()}
     k.begin("backwards * (T - 1)")
     k.write("move = 1 - 2 * backwards")
-    k.take("initial")
     for i, name in enumerate(e.states):
         k.load(f"s_{name}", k.state_address("initial", i), "live")
-    if I:
-        k.pointer("parts", I)
-    if e.noise:
-        k.pointer("noise", len(e.noise))
-    if publishes:
-        k.pointer("operand", 1, stride=v.stride)
-    for name in k.shown:
-        k.pointer(f"out_{name}", 1)
-    for name, count in saves:
-        k.pointer(name, count)
+    k.point(*(entry for entry in sizes.items() if entry[0] != "tile"))
     fetch_inputs(k, "live")
-    if G:
+    if e.products:
         k.hold_weights(v.blocks)
     if k.exchange:
         k.write(f"at_tile = operand + (row * {v.directions} + d)[:, None] * {v.stride}")
@@ -37,63 +28,49 @@ def forward(step: Step, variant: Variant) -> str:
     k.write("for step in range(T):")
     k.indent += 1
     k.write("more = live & (step < T - 1)")
-    if G:
+    if e.products:
         _receive_state(k, publishes)
     equations_forward(k)
-    if v.lengths:
-        k.write("real = t < length")
-        for name in e.states:
-            k.write(f"y_{name} = tl.where(real, y_{name}, s_{name})")
     if k.exchange:
-        k.store(
-            f"at_operand + move * {v.directions * v.stride}",
-            _published(k, f"y_{e.states[0]}"),
-            "within & (step < T - 1)",
-            k.number,
-        )
+        following = f"at_operand + move * {v.directions * v.stride}"
+        k.store(following, _published(k, f"y_{e.states[0]}"), "within & (step < T - 1)", k.number)
     for name in k.shown:
-        shown_value = f"tl.where(real, y_{name}, 0.0)" if v.lengths else f"y_{name}"
-        k.store(f"at_out_{name}", shown_value, "live", k.number)
-    if v.training:
-        for i, name in enumerate(step.kept):
-            k.store(f"at_kept + {i * v.H}", f"y_{name}", "live")
-        for group, number in (("short", k.number), ("long", "tl.float32")):
-            for i, _ in enumerate(getattr(step, group)):
-                k.store(f"at_{group} + {i * v.H}", f"{group}_{i}", "live", number)
-    for name in e.states:
-        k.write(f"s_{name} = y_{name}")
-    k.advance(
-        *([("parts", I * v.H)] if I else []),
-        *([("noise", len(e.noise) * v.H)] if e.noise else []),
-        *([("operand", v.stride)] if publishes else []),
-        *([("tile", v.stride)] if k.exchange else []),
-        *((f"out_{name}", v.H) for name in k.shown),
-        *((name, count * v.H) for name, count in saves),
-    )
+        k.store(f"at_out_{name}", shown_value(k, name), "live", k.number)
+    for tensor, values in saved.items():
+        k.store_each(tensor, values, {"kept": "", "short": k.number, "long": "tl.float32"}[tensor])
+    k.write(*(f"s_{name} = y_{name}" for name in e.states))
+    k.advance(*sizes.items())
     k.write("t += move")
     fetch_inputs(k, "more")
     k.indent -= 1
-    k.take("final")
     for i, name in enumerate(e.states):
         k.store(k.state_address("final", i), f"s_{name}", "live")
     return k.text()
 
 
-def _published(k: WalkKernel, state: str) -> str:
+def _published(k: SequenceWriter, state: str) -> str:
     """What others read; units that are not there are zero, so that rows are read in whole vectors."""
     return f"tl.where(live, publishable({k.masked(state)}), 0.0)"
 
 
-def fetch_inputs(k: Kernel, mask: str) -> None:
+def fetch_inputs(k: KernelWriter, mask: str) -> None:
     """The inputs of the step that the pointers show; before the loop, and for the next step at its end."""
     e = k.step.equations
-    for i, name in enumerate(e.inputs):
-        k.load(f"next_x_{name}", f"at_parts + {i * k.v.H}", mask)
-    for i, name in enumerate(e.noise):
-        k.load(f"next_n_{name}", f"at_noise + {i * k.v.H}", mask)
+    k.load_each("parts", (f"next_x_{name}" for name in e.inputs), mask)
+    k.load_each("noise", (f"next_n_{name}" for name in e.noise), mask)
 
 
-def _receive_state(k: WalkKernel, publishes: bool) -> None:
+def saved_values(step: StepProgram) -> dict[str, list[str]]:
+    """The values that the backward pass reads, by the tensor that they are saved in."""
+    short, long = ([f"{kind}_{i}" for i in range(len(getattr(step, kind)))] for kind in ("short", "long"))
+    return {"kept": [f"y_{name}" for name in step.kept], "short": short, "long": long}
+
+
+def shown_value(k: KernelWriter, state: str) -> str:
+    return f"tl.where(real, y_{state}, 0.0)" if k.v.lengths else f"y_{state}"
+
+
+def _receive_state(k: SequenceWriter, publishes: bool) -> None:
     """``h_gate``: the recurrent part of every gate, from the state of all units."""
     v, e = k.v, k.step.equations
     if not k.exchange:
@@ -126,15 +103,16 @@ def _split(value: str, names: list[str], rows: int, units: int) -> list[str]:
     return lines
 
 
-def equations_forward(k: Kernel) -> None:
-    """``y_state``: the new states; in training also what is saved."""
+def equations_forward(k: KernelWriter) -> None:
+    """``y_state``: the new states, at padding the old ones; in training also what is saved."""
     e, step = k.step.equations, k.step
     k.write(*(f"x_{name} = next_x_{name}.to(tl.float32)" for name in e.inputs))
     k.write(*(f"n_{name} = next_n_{name}.to(tl.float32)" for name in e.noise))
-    saved = (*step.short, *step.long) if k.v.training else ()
-    names = k.compute((*e.results, *saved), {})
-    targets = [f"y_{name}" for name in e.states]
+    results, targets = [*e.results], [f"y_{name}" for name in e.states]
     if k.v.training:
-        targets += [f"short_{i}" for i in range(len(step.short))]
-        targets += [f"long_{i}" for i in range(len(step.long))]
+        results += [*step.short, *step.long]
+        targets += [name for tensor in ("short", "long") for name in saved_values(step)[tensor]]
+    names = k.compute(results, {})
     k.write(*(f"{target} = {name}" for target, name in zip(targets, names, strict=True)))
+    if k.v.lengths:
+        k.write("real = t < length", *(f"y_{name} = tl.where(real, y_{name}, s_{name})" for name in e.states))

@@ -1,15 +1,11 @@
-"""What the text of every kernel has in common: its variants, its step, its lines."""
-
-from __future__ import annotations
+"""What the texts of all kernels have in common: their variants, and who writes their lines."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from elman.recurrence.compiled import make_once
-from elman.recurrence.operations import OPERATIONS
 from elman.recurrence.statements import statements
 from elman.recurrence.symbols import Node
-from elman.recurrence.trace import Arrivals, Equations, derive, presence
+from elman.recurrence.triton.program import StepProgram, power_of_two
 
 ROUNDS = 2  # of the ring
 AHEAD = 2  # blocks of an exchange that are read at a time
@@ -25,7 +21,8 @@ class Variant:
     block: units of the largest block that is multiplied at a time; ``held``: units whose weights stay on
     the chip, those of the rest are read anew at every step.
     numbers: of weights, inputs and outputs; ``precision``: of float32 products, as Triton names them.
-    lengths, mask, whole, training, d_final: whether there are such arguments.
+    lengths, mask, training, d_final: whether there are such arguments; ``all_states``: whether the
+    sequences of all states are an output, not only that of the first.
     """
 
     H: int
@@ -36,7 +33,7 @@ class Variant:
     directions: int = 1
     lengths: bool = False
     mask: bool = False
-    whole: bool = False
+    all_states: bool = False
     training: bool = False
     d_final: bool = False
     block: int = 1024
@@ -44,117 +41,44 @@ class Variant:
 
     @property
     def programs(self) -> int:
-        """That share the units of a row."""
+        """How many programs share the units of a row."""
         return -(-self.H // self.units)
 
     @property
     def blocks(self) -> list[tuple[int, int]]:
-        """The units that a product runs over, in blocks: (first, size)."""
-        if self.programs == 1:
-            return [(0, self.units)]
-        return pieces(self.H, largest=self.block)
+        """The units that a product runs over, as blocks (first, size)."""
+        return [(0, self.units)] if self.programs == 1 else pieces(self.H, largest=self.block)
 
     @property
     def depth(self) -> int:
-        """All of them, with zeros at the end."""
+        """How many units all blocks hold, with the zeros at the end."""
         return sum(size for _, size in self.blocks)
 
     @property
     def stride(self) -> int:
-        """Of a row of ``operand``: whole vectors of memory."""
+        """The length of a row of ``operand``, in whole vectors of memory."""
         return -(-self.H // 16) * 16
 
     @property
     def packing(self) -> int:
-        """Rows that share a word of the ring."""
+        """How many rows share a word of the ring."""
         return 2 if self.numbers == "bfloat16" else 1
 
     @property
     def words(self) -> int:
-        """Of the ring that one program sends another in a round."""
+        """How many words of the ring one program sends another in a round."""
         return self.rows * self.units // self.packing
 
 
-class Step:
-    """The equations, their gradients, and where their values are kept for the way back.
-
-    short, long: saved values that few bits hold, and the others. kept: states.
-    shared: x.i and h.i have the same gradient in every gate.
-    """
-
-    def __init__(self, equations: Equations, arrivals: Arrivals | None = None) -> None:
-        """``arrivals``: from where gradients come, if that changes the way back; what is kept stays."""
-        e, g = equations, derive(equations)
-        current = {e.states[e.results.index(node)] for node in g.current}
-        self.equations, self.current = e, g.current
-        self.gradients = g if arrivals is None else derive(e, arrivals)
-        self.presence = None if arrivals is None else presence(e, arrivals)
-        self.short = tuple(node for node in g.saved if _bounded(node))
-        self.long = tuple(node for node in g.saved if not _bounded(node))
-        self.kept = tuple(name for name in e.states if name in g.previous | current)
-        own = self.gradients
-        self.shared = bool(e.products) and e.inputs == e.products and own.inputs == own.products
-        self.reads_parts = g.reads_parts
-
-    def arriving(self, arrivals: Arrivals) -> Step:
-        """The step whose way back takes gradients from there alone; mostly this one."""
-
-        def make() -> Step:
-            return (
-                self
-                if presence(self.equations, arrivals) is None
-                else Step(replace(self.equations, compiled={}), arrivals)
-            )
-
-        found: Step = make_once(self.equations, ("way back", arrivals), make)
-        return found
-
-    @property
-    def gathers(self) -> bool:
-        """Whether the way back exchanges gradients of products rather than parts of their sums."""
-        return len(self.equations.products) == 1
-
-    @property
-    def columns(self) -> int:
-        """Of the weights that a unit has."""
-        return columns_of(len(self.equations.products))
-
-
-def signature(equations: Equations | None) -> tuple[str, ...]:
-    """The equations as text: the same for cells that compute the same."""
-    assert equations is not None
-    known = equations.compiled
-    if "signature" not in known:
-        e = equations
-        names = {"x": e.inputs, "h": e.products, "s": e.states, "v": e.vectors}
-        lines, results = statements(
-            e.results,
-            leaves={(kind, name): f"{kind}.{name}" for kind, group in names.items() for name in group},
-            known={},
-            constant=repr,
-            assign=lambda name, value, truth: f"{name} = {value}",
-        )
-        known["signature"] = (*lines, *results, *e.inputs, "", *e.products, "", *e.states, "", *e.vectors)
-    found: tuple[str, ...] = known["signature"]
-    return found
-
-
-def _bounded(node: Node) -> bool:
-    return node.op in OPERATIONS and OPERATIONS[node.op].bounded
-
-
 def pieces(units: int, largest: int = ALL) -> list[tuple[int, int]]:
-    """So many units as blocks whose sizes are powers of two: (first, size), with little left over.
+    """Divide units into blocks (first, size) whose sizes are powers of two, with little left over.
 
     >>> pieces(650)
     [(0, 512), (512, 128), (640, 64)]
     >>> pieces(40)
     [(0, 64)]
     """
-    if units <= 64:
-        whole = max(16, power_of_two(units))
-    else:
-        whole = -(-units // 64) * 64
+    whole = max(16, power_of_two(units)) if units <= 64 else -(-units // 64) * 64
     found, first = [], 0
     while first < whole:
         size = min(largest, 1 << ((whole - first).bit_length() - 1))
@@ -163,72 +87,48 @@ def pieces(units: int, largest: int = ALL) -> list[tuple[int, int]]:
     return found
 
 
-def columns_of(products: int) -> int:
-    """A column of the weights for every gate of a unit, and zeros up to a power of two."""
-    return power_of_two(max(1, products))
-
-
 def largest_chunk(rows: int, block: int, numbers: str) -> int:
-    """Units whose parts of the gradient are computed at a time: their sums stay in registers.
+    """Say of how many units the gradient is computed at a time, so that its sums stay in registers.
 
     Triton 3.6 multiplies a turned float32 block of 512 units wrongly; 256 is right.
     """
     return min(block, max(64, 8192 // rows), 256 if numbers == "float32" else 512)
 
 
-def power_of_two(number: int) -> int:
-    return 1 << (number - 1).bit_length()
+class KernelWriter:
+    """Writes one kernel: collects its arguments and its lines, and knows what every kernel has."""
 
-
-class Kernel:
-    """The text of one kernel as it is written: its arguments, its lines, and what every kernel has."""
-
-    def __init__(self, name: str, step: Step, variant: Variant) -> None:
+    def __init__(self, name: str, step: StepProgram, variant: Variant) -> None:
         self.name, self.step, self.v = name, step, variant
         self.arguments: list[str] = []
         self.lines: list[str] = []
         self.indent = 1
         e = step.equations
         self.number = DTYPES[variant.numbers]
-        self.leaves = {
-            (kind, name): f"{kind}_{name}"
-            for kind, names in (
-                *(("x", e.inputs), ("h", e.products), ("s", e.states)),
-                *(("v", e.vectors), ("n", e.noise), ("g", e.states)),
-            )
-            for name in names
-        }
+        groups = {"x": e.inputs, "h": e.products, "s": e.states, "v": e.vectors, "n": e.noise, "g": e.states}
+        self.leaves = {(kind, name): f"{kind}_{name}" for kind, names in groups.items() for name in names}
         self.leaves |= {("p", node.name): node.name for node in step.gradients.conditions}
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """States whose sequence is an output."""
+        """The states whose sequence is an output."""
         states = self.step.equations.states
-        return states if self.v.whole else states[:1]
-
-    # ---- writing ---------------------------------------------------------------------------------
+        return states if self.v.all_states else states[:1]
 
     def take(self, *names: str) -> None:
-        """Arguments of the kernel."""
         self.arguments += [name for name in names if name not in self.arguments]
 
     def write(self, *lines: str) -> None:
         self.lines += [f"{'    ' * self.indent}{line}" for line in lines]
 
-    def text(self) -> str:
-        """All that was written, as Triton reads it."""
-        raise NotImplementedError
-
     def compute(self, results: Iterable[Node | None], known: dict[int, str]) -> list[str]:
-        """Write the equations; the names under which the results are found."""
-        rows, units = self.v.rows, self.v.units
-        lines, names = statements(
-            results,
-            leaves=self.leaves,
-            known=known,
-            constant=lambda value: f"tl.full([{rows}, {units}], {_number(value)}, tl.float32)",
-            assign=lambda name, value, truth: f"{name} = {value}",
-        )
+        """Write the equations, and return the names under which the results are found."""
+        tile = f"[{self.v.rows}, {self.v.units}]"
+
+        def constant(value: float) -> str:
+            return f"tl.full({tile}, {_number(value)}, tl.float32)"
+
+        lines, names = statements(results, leaves=self.leaves, known=known, constant=constant)
         self.write(*lines)
         return names
 
@@ -238,10 +138,17 @@ class Kernel:
     def store(self, address: str, value: str, mask: str, number: str = "") -> None:
         self.write(f"tl.store({address}, {f'({value}).to({number})' if number else value}, mask={mask})")
 
-    # ---- what all of them have in common ---------------------------------------------------------
+    def load_each(self, tensor: str, names: Iterable[str], mask: str) -> None:
+        """Load the values of a unit that lie side by side in this tensor."""
+        for i, name in enumerate(names):
+            self.load(name, f"at_{tensor} + {i * self.v.H}", mask)
+
+    def store_each(self, tensor: str, values: Iterable[str], number: str = "") -> None:
+        for i, value in enumerate(values):
+            self.store(f"at_{tensor} + {i * self.v.H}", value, "live", number)
 
     def begin(self, start: str) -> None:
-        """Who this program is; ``start``: the step at which a row begins to be walked."""
+        """Write which rows and units this program has; ``start`` is the step at which a row begins."""
         v, e = self.v, self.step.equations
         self.write(
             "tile, group, d = tl.program_id(0), tl.program_id(1), tl.program_id(2)",
@@ -268,25 +175,28 @@ class Kernel:
                 f"mask=u < {v.H}, other=0)[None, :] + tl.zeros([{v.rows}, {v.units}], tl.float32)"
             )
 
-    def pointer(self, name: str, count: int, *, stride: int = 0) -> None:
-        """``at_name``: where the values of this step lie in (B, T, D, count, H)."""
-        size = count * (stride or self.v.H)
-        self.take(name)
-        self.write(f"at_{name} = {name} + (row * {self.v.directions} + d)[:, None] * {size} + u[None, :]")
+    def point(self, *sizes: tuple[str, int]) -> None:
+        """Write ``at_name``, the place of this step's values in (B, T, D, size), if there are any."""
+        for name, size in sizes:
+            if size:
+                self.take(name)
+                place = f"(row * {self.v.directions} + d)[:, None] * {size} + u[None, :]"
+                self.write(f"at_{name} = {name} + {place}")
 
     def masked(self, value: str) -> str:
-        """The value as recurrent dropout lets it through, if there is any."""
+        """Return the value as recurrent dropout lets it through, if there is any."""
         return f"{value} * mask_b" if self.v.mask else value
 
     def state_address(self, tensor: str, place: int) -> str:
-        """Of one state in (D, states, B, H)."""
+        """Return the address of one state in (D, states, B, H), which becomes an argument."""
+        self.take(tensor)
         return f"{tensor} + {place} * B.to(tl.int64) * {self.v.H} + own" if place else f"{tensor} + own"
 
 
-class WalkKernel(Kernel):
-    """The text of one kernel that goes through all of time and keeps weights on the chip."""
+class SequenceWriter(KernelWriter):
+    """Writes one kernel that goes through all of time and keeps weights on the chip."""
 
-    def __init__(self, name: str, step: Step, variant: Variant) -> None:
+    def __init__(self, name: str, step: StepProgram, variant: Variant) -> None:
         super().__init__(name, step, variant)
         self.exchange = bool(step.equations.products) and variant.programs > 1
         self.gathers = self.exchange and step.gathers
@@ -298,7 +208,7 @@ class WalkKernel(Kernel):
         return "\n".join([head, f"def {self.name}({arguments}):", *self.lines, "", ""])
 
     def hold_weights(self, blocks: list[tuple[int, int]]) -> None:
-        """``w_first``: for every block of units, the columns of this program; most stay for all steps."""
+        """Load ``w_first``, this program's columns, for every block of units; most stay for all steps."""
         v, columns = self.v, self.step.columns * self.v.units
         self.take("weight")
         self.write(
@@ -310,13 +220,13 @@ class WalkKernel(Kernel):
                 self.write(f"w_{first} = tl.load(mine + {first} + tl.arange(0, {size})[None, :])")
 
     def read_weights(self, blocks: list[tuple[int, int]]) -> None:
-        """The blocks that do not stay, at a step: they come while others are awaited."""
+        """Load, at a step, the blocks that do not stay: they come while others are awaited."""
         for first, size in blocks:
             if first >= self.v.held:
                 self.write(f"p_{first} = tl.load(mine + {first} + tl.arange(0, {size})[None, :])")
 
     def weights(self, first: int) -> str:
-        """The name of a block's weights, where they are multiplied.
+        """Return the name of a block's weights, where they are multiplied.
 
         One that does not stay is touched here, so that Triton keeps it in registers until now: shared
         memory, in which weights are multiplied, has no room for all such blocks at once.
@@ -326,7 +236,7 @@ class WalkKernel(Kernel):
         return f"w_{first}"
 
     def multiply(self, address: str, there: str, width: int) -> None:
-        """``acc``: the weights times what others publish at ``address``, so wide, which is awaited."""
+        """Write ``acc``, the weights times what others publish at ``address``; that is awaited."""
         v = self.v
         loads = {}
         for first, size in v.blocks if self.exchange else []:
@@ -347,10 +257,8 @@ class WalkKernel(Kernel):
         precision = f', input_precision="{self.v.precision}"' if self.v.numbers == "float32" else ""
         return f"tl.dot({a}, {b}{more}{precision})"
 
-    def advance(self, *counts: tuple[str, int]) -> None:
-        """Every pointer to the next step."""
-        for name, count in counts:
-            self.write(f"at_{name} += move * {count * self.v.directions}")
+    def advance(self, *sizes: tuple[str, int]) -> None:
+        self.write(*(f"at_{name} += move * {size * self.v.directions}" for name, size in sizes if size))
 
 
 def _number(value: float) -> str:

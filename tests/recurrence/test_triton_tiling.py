@@ -1,4 +1,4 @@
-"""Which form a walk takes on a GPU, how it is tiled, and what is launched: worked out without one."""
+"""Which form a sequence takes on a GPU, how it is tiled, and what is launched: worked out without one."""
 
 import itertools
 import random
@@ -17,9 +17,10 @@ from elman import RNN
 from elman.recurrence import unroll
 from elman.recurrence.triton import backend, launch, scan, steps
 from elman.recurrence.triton.emit.backward import backward
-from elman.recurrence.triton.emit.kernel import Variant, pieces, power_of_two
+from elman.recurrence.triton.emit.writer import Variant, pieces
 from elman.recurrence.triton.launch import DoesNotFit
-from elman.recurrence.triton.plan import MOST_GATES, Card, Plan, Work, plans, why_not
+from elman.recurrence.triton.program import power_of_two
+from elman.recurrence.triton.tiling import MOST_GATES, Card, Tiling, Workload, find_obstacles, tilings
 
 H200 = Card("NVIDIA H200", 132, 232448)
 SMALL = Card("a small card", 20, 101376)
@@ -27,63 +28,63 @@ CARDS = (H200, SMALL, Card("another", 108, 166912), Card("tiny", 1, 49152))
 KINDS = (("bfloat16", ""), ("float16", ""), ("float32", "tf32"), ("float32", "ieee"))
 
 
-def work_of(
+def workload_of(
     H: int, B: int, gates: int = 4, kind: tuple[str, str] = ("bfloat16", ""), directions: int = 1
-) -> Work:
-    return Work(H, B, gates, *kind, directions)
+) -> Workload:
+    return Workload(H, B, gates, *kind, directions)
 
 
-def random_works(count: int) -> Iterator[tuple[Work, Card]]:
+def random_workloads(count: int) -> Iterator[tuple[Workload, Card]]:
     rng = random.Random(5)
     for _ in range(count):
         H, B = round(3000 ** rng.random()), round(5000 ** rng.random())
         gates, directions = rng.randrange(12), rng.choice((1, 2))
-        yield work_of(H, B, gates, rng.choice(KINDS), directions), rng.choice(CARDS)
+        yield workload_of(H, B, gates, rng.choice(KINDS), directions), rng.choice(CARDS)
 
 
-# ---- plans ---------------------------------------------------------------------------------------
+# ---- tilings ---------------------------------------------------------------------------------------
 
 
 def test_every_plan_can_be_run():
     """All units and all rows are somebody's, and what must be on the chip at once is."""
     seen = set()
-    for work, card in random_works(3000):
-        *found, last = plans(work, card)
+    for workload, card in random_workloads(3000):
+        *found, last = tilings(workload, card)
         assert last.form == "steps", "steps always fit"
-        assert all(plan.cost <= after.cost for plan, after in itertools.pairwise(found)), "the best first"
-        for plan in found:
-            seen.add(plan.form)
-            where = (plan, work, card)
-            assert plan.units * plan.programs >= work.H > plan.units * (plan.programs - 1), where
-            assert plan.rows * plan.groups * plan.launches >= work.B, where
-            assert plan.rows * plan.groups * (plan.launches - 1) < work.B, where
-            assert plan.memory <= card.memory, where
-            assert plan.units == power_of_two(plan.units) >= 16, where  # what a product of Triton takes
-            assert plan.rows == power_of_two(plan.rows) >= 16, where
-            assert plan.cost > 0, where
-            assert plan.form in ("alone", "shared"), where
-            if plan.form == "alone":
-                assert plan.launches == 1, where
-                assert plan.programs == 1 or not work.products, where
+        assert all(tiling.cost <= after.cost for tiling, after in itertools.pairwise(found)), "the best first"
+        for tiling in found:
+            seen.add(tiling.form)
+            where = (tiling, workload, card)
+            assert tiling.units * tiling.programs >= workload.H > tiling.units * (tiling.programs - 1), where
+            assert tiling.rows * tiling.groups * tiling.launches >= workload.B, where
+            assert tiling.rows * tiling.groups * (tiling.launches - 1) < workload.B, where
+            assert tiling.memory <= card.memory, where
+            assert tiling.units == power_of_two(tiling.units) >= 16, where  # what a product of Triton takes
+            assert tiling.rows == power_of_two(tiling.rows) >= 16, where
+            assert tiling.cost > 0, where
+            assert tiling.form in ("whole", "shared"), where
+            if tiling.form == "whole":
+                assert tiling.launches == 1, where
+                assert tiling.programs == 1 or not workload.products, where
             else:
-                together = plan.programs * plan.groups * work.directions
-                assert 1 < plan.programs <= together <= card.processors, where
-    assert seen == {"alone", "shared"}
+                together = tiling.programs * tiling.groups * workload.directions
+                assert 1 < tiling.programs <= together <= card.processors, where
+    assert seen == {"whole", "shared"}
 
 
 def test_time_is_in_no_plan_and_rows_are_in_no_text():
     """Nothing that differs from batch to batch but the tiling itself leads to another kernel."""
-    assert {field.name for field in fields(Work)}.isdisjoint({"T", "lengths"})
-    assert {field.name for field in fields(Plan)}.isdisjoint({"T", "B", "lengths"})
+    assert {field.name for field in fields(Workload)}.isdisjoint({"T", "lengths"})
+    assert {field.name for field in fields(Tiling)}.isdisjoint({"T", "B", "lengths"})
     assert {field.name for field in fields(Variant)}.isdisjoint({"T", "B", "groups", "launches"})
 
 
 EXPECTED = {  # gates, H, B: the forms that are right on a large card
     **{(gates, H, B): {"shared"} for gates in (1, 3, 4) for H in (256, 512, 768) for B in (16, 32, 64)},
     **{(gates, H, B): {"shared"} for gates in (3, 4) for H in (1000, 1024, 1152) for B in (1, 16)},
-    **{(gates, H, B): {"alone", "shared"} for gates in (1, 3, 4) for H in (64, 128) for B in (1, 32, 128)},
-    **{(gates, H, 128): {"alone"} for gates in (0, 1, 4) for H in (1, 7, 16)},
-    **{(0, H, 300): {"alone"} for H in (1, 100, 2048, 10000)},
+    **{(gates, H, B): {"whole", "shared"} for gates in (1, 3, 4) for H in (64, 128) for B in (1, 32, 128)},
+    **{(gates, H, 128): {"whole"} for gates in (0, 1, 4) for H in (1, 7, 16)},
+    **{(0, H, 300): {"whole"} for H in (1, 100, 2048, 10000)},
     **{(4, H, 64): {"steps"} for H in (2048, 5000)},
     **{(MOST_GATES + 1, H, 32): {"steps"} for H in (16, 512)},
 }
@@ -92,51 +93,67 @@ EXPECTED = {  # gates, H, B: the forms that are right on a large card
 @pytest.mark.parametrize(("gates", "H", "B"), EXPECTED)
 def test_a_large_card_takes_the_form_that_is_fast(gates, H, B):
     for numbers in ("bfloat16", "float16"):
-        assert plans(work_of(H, B, gates, (numbers, "")), H200)[0].form in EXPECTED[gates, H, B]
+        assert tilings(workload_of(H, B, gates, (numbers, "")), H200)[0].form in EXPECTED[gates, H, B]
 
 
 def test_float32_stays_on_the_chip_only_where_tf32_is_allowed():
     for H in (256, 512):
-        assert plans(work_of(H, 32, kind=("float32", "tf32")), H200)[0].form == "shared"
-        (only,) = plans(work_of(H, 32, kind=("float32", "ieee")), H200)
+        assert tilings(workload_of(H, 32, kind=("float32", "tf32")), H200)[0].form == "shared"
+        (only,) = tilings(workload_of(H, 32, kind=("float32", "ieee")), H200)
         assert only.form == "steps"
-    assert plans(work_of(512, 32, 0, ("float32", "ieee")), H200)[0].form == "alone"  # nothing is multiplied
+    assert (
+        tilings(workload_of(512, 32, 0, ("float32", "ieee")), H200)[0].form == "whole"
+    )  # nothing is multiplied
 
 
 def test_a_small_card_falls_to_other_forms():
-    assert [plans(work_of(H, 32), SMALL)[0].form for H in (16, 256, 512, 1024)] == [
-        *("alone", "shared", "steps", "steps")
+    assert [tilings(workload_of(H, 32), SMALL)[0].form for H in (16, 256, 512, 1024)] == [
+        *("whole", "shared", "steps", "steps")
     ]
-    both = work_of(256, 32, directions=2)
-    assert [plans(both, card)[0].form for card in (H200, Card("narrow", 20, 49152))] == ["shared", "steps"]
+    both = workload_of(256, 32, directions=2)
+    assert [tilings(both, card)[0].form for card in (H200, Card("narrow", 20, 49152))] == ["shared", "steps"]
 
 
 @pytest.mark.parametrize(
-    ("work", "card", "obstacles"),
+    ("workload", "card", "obstacles"),
     [
-        (work_of(256, 32, 9), H200, ["alone, shared: 9 gates; kernels keep at most 8"]),
-        (work_of(256, 32, kind=("float32", "ieee")), H200, ["no IEEE float32 products; TF32 would serve"]),
-        (work_of(512, 32), H200, ["alone: all weights of a row need .* KB, a program has 227 KB"]),
-        (work_of(512, 32), SMALL, ["alone: ", "shared: 32 programs must run at once, on 20 processors"]),
-        (work_of(512, 32, directions=2), SMALL, ["alone: ", "shared: 64 programs must run at once, on 20"]),
-        (work_of(5000, 32), Card("long", 1000, 101376), ["alone: ", "shared: .* KB, a program has 99 KB"]),
-        (work_of(50, 32, 0), H200, []),
+        (workload_of(256, 32, 9), H200, ["whole, shared: 9 gates; kernels keep at most 8"]),
+        (
+            workload_of(256, 32, kind=("float32", "ieee")),
+            H200,
+            ["no IEEE float32 products; TF32 would serve"],
+        ),
+        (workload_of(512, 32), H200, ["whole: all weights of a row need .* KB, a program has 227 KB"]),
+        (workload_of(512, 32), SMALL, ["whole: ", "shared: 32 programs must run at once, on 20 processors"]),
+        (
+            workload_of(512, 32, directions=2),
+            SMALL,
+            ["whole: ", "shared: 64 programs must run at once, on 20"],
+        ),
+        (
+            workload_of(5000, 32),
+            Card("long", 1000, 101376),
+            ["whole: ", "shared: .* KB, a program has 99 KB"],
+        ),
+        (workload_of(50, 32, 0), H200, []),
     ],
 )
-def test_the_obstacle_is_named(work, card, obstacles):
-    found = why_not(work, card)
+def test_the_obstacle_is_named(workload, card, obstacles):
+    found = find_obstacles(workload, card)
     assert len(found) == len(obstacles)
     for text, pattern in zip(found, obstacles, strict=True):
         assert re.search(pattern, text), text
 
 
 def test_a_plan_speaks_of_its_tiling():
-    chosen = str(plans(work_of(512, 32), H200)[0])
+    chosen = str(tilings(workload_of(512, 32), H200)[0])
     assert chosen.startswith("shared: ")
     for word in ("programs share the units of", "units each", "warps", "KB on chip", "µs a step"):
         assert word in chosen
-    assert str(plans(work_of(16, 32), H200)[0]).startswith("alone: a program holds all units of 16 rows")
-    assert str(plans(work_of(16, 32), H200)[-1]).startswith("steps: a product and a kernel a step")
+    assert str(tilings(workload_of(16, 32), H200)[0]).startswith(
+        "whole: a program holds all units of 16 rows"
+    )
+    assert str(tilings(workload_of(16, 32), H200)[-1]).startswith("steps: a product and a kernel a step")
 
 
 @pytest.mark.parametrize("units", [1, 15, 16, 17, 64, 65, 650, 1000, 1152, 2047])
@@ -216,7 +233,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launched]:
         found.append(Launched(source, name, grid, dict(numbers), warps, cooperative))
 
     pytest.importorskip("triton")
-    monkeypatch.setattr(unroll, "choose", lambda *given: "triton")
+    monkeypatch.setattr(unroll, "choose", lambda *given: backend.TritonBackend())
     monkeypatch.setattr(backend, "card_of", lambda device: H200)
     monkeypatch.setattr(backend, "_refused", set())
     monkeypatch.setattr(scan, "launch", launch)
@@ -224,7 +241,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launched]:
     return found
 
 
-def walk(
+def unroll_back(
     cell: str,
     H: int,
     B: int,
@@ -241,22 +258,22 @@ def walk(
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize(("H", "B"), [(16, 100), (64, 1), (256, 5), (256, 40)])
 def test_launches_cover_all_rows(launches, monkeypatch, H, B, both, crowded):
-    plan = plans(work_of(H, B, directions=1 + both), H200)[0]
+    tiling = tilings(workload_of(H, B, directions=1 + both), H200)[0]
     if crowded:  # one group at a time
-        plan = replace(plan, groups=1, launches=-(-B // plan.rows))
-    monkeypatch.setattr(backend, "plans", lambda work, card: [plan])
-    walk("lstm", H, B, 3, bidirectional=both)
-    assert [one.name for one in launches] == ["forward"] * plan.launches + ["backward"] * plan.launches
-    for half in (launches[: plan.launches], launches[plan.launches :]):
+        tiling = replace(tiling, groups=1, launches=-(-B // tiling.rows))
+    monkeypatch.setattr(backend, "tilings", lambda workload, card: [tiling])
+    unroll_back("lstm", H, B, 3, bidirectional=both)
+    assert [one.name for one in launches] == ["forward"] * tiling.launches + ["backward"] * tiling.launches
+    for half in (launches[: tiling.launches], launches[tiling.launches :]):
         assert [one.numbers["first"] for one in half] == [
-            i * plan.rows * plan.groups for i in range(plan.launches)
+            i * tiling.rows * tiling.groups for i in range(tiling.launches)
         ]
-        assert sum(one.grid[1] for one in half) == -(-B // plan.rows)
+        assert sum(one.grid[1] for one in half) == -(-B // tiling.rows)
     for one in launches:
         programs, groups, directions = one.grid
-        assert (programs, directions, one.warps) == (plan.programs, 1 + both, plan.warps)
-        assert groups <= plan.groups
-        assert one.cooperative == (plan.form == "shared")
+        assert (programs, directions, one.warps) == (tiling.programs, 1 + both, tiling.warps)
+        assert groups <= tiling.groups
+        assert one.cooperative == (tiling.form == "shared")
 
 
 @pytest.mark.parametrize(
@@ -275,7 +292,7 @@ def test_rows_steps_and_lengths_lead_to_no_other_text(launches, cell, H, dtype):
     for B, T in ((1, 1), (1, 7), (2, 16), (16, 1), (16, 33)):
         for length in (1, T):
             launches.clear()
-            walk(cell, H, B, T, [length] * B, dtype)
+            unroll_back(cell, H, B, T, [length] * B, dtype)
             texts.add(frozenset((one.source, one.name) for one in launches))
             assert {one.numbers["T"] for one in launches if "T" in one.numbers} == {T}
             assert {one.numbers["B"] for one in launches if "B" in one.numbers} == {B}
@@ -304,15 +321,15 @@ def test_a_plan_that_the_card_refuses_is_not_tried_again(launches, monkeypatch):
         tried.append(name)
         raise DoesNotFit("too large a grid")
 
-    count = sum(plan.form != "steps" for plan in plans(work_of(512, 40), H200))
+    count = sum(tiling.form != "steps" for tiling in tilings(workload_of(512, 40), H200))
     assert count > 1
     monkeypatch.setattr(scan, "launch", refuse)
-    walk("lstm", 512, 40, 3)
+    unroll_back("lstm", 512, 40, 3)
     assert tried == ["forward"] * count
     assert {one.name for one in launches} == {"prepare", "forward", "backward"}, "the steps took its place"
-    walk("lstm", 512, 40, 5)
+    unroll_back("lstm", 512, 40, 5)
     assert len(tried) == count, "what was refused is known"
-    walk("lstm", 512, 41, 5)
+    unroll_back("lstm", 512, 41, 5)
     assert len(tried) > count, "another number of rows is another question"
 
 
@@ -322,7 +339,7 @@ def test_an_error_that_is_no_refusal_is_raised(launches, monkeypatch):
 
     monkeypatch.setattr(scan, "launch", fail)
     with pytest.raises(RuntimeError, match="on fire"):
-        walk("lstm", 256, 4, 3)
+        unroll_back("lstm", 256, 4, 3)
 
 
 def test_other_numbers_are_another_kernel(monkeypatch):
@@ -351,7 +368,7 @@ def test_other_numbers_are_another_kernel(monkeypatch):
 
 
 @pytest.mark.parametrize("fails", ["beginning", "launch", "end"])
-def test_what_cannot_be_recorded_is_launched_on_the_stream_of_the_walk(fails, monkeypatch):
+def test_what_cannot_be_recorded_is_launched_on_the_stream_of_the_sequence(fails, monkeypatch):
     """``torch.cuda.graph`` leaves its stream set where a recording fails."""
     streams = [SimpleNamespace(cuda_stream=0)]  # the last is the current one
     launched: list[tuple[int, int]] = []
@@ -389,7 +406,7 @@ def test_what_cannot_be_recorded_is_launched_on_the_stream_of_the_walk(fails, mo
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams[-1])
     monkeypatch.setattr(steps, "_stream_beside", lambda device, stream: SimpleNamespace(cuda_stream=7))
     monkeypatch.setattr(steps, "launch", lambda *given, **named: None)
-    some = object.__new__(steps.Steps)
+    some = object.__new__(steps.StepRunner)
     some.source, some.graphs, some.buffers = "", {}, {"table": torch.zeros(1)}
     some._launch = launch_some
     some.take(75, {})
@@ -399,12 +416,12 @@ def test_what_cannot_be_recorded_is_launched_on_the_stream_of_the_walk(fails, mo
     assert [stream.cuda_stream for stream in streams] == [0]
 
 
-def test_a_walk_that_was_interrupted_is_no_reason_to_record_the_next(monkeypatch):
+def test_a_run_that_was_interrupted_is_no_reason_to_record_the_next(monkeypatch):
     """Its kernels may not have been compiled; a recording could not do that."""
     known: OrderedDict[Any, Any] = OrderedDict()
     monkeypatch.setattr(steps, "_recordings", known)
-    monkeypatch.setattr(steps, "Steps", lambda *given: SimpleNamespace(given=given))
-    monkeypatch.setattr(steps, "_source", lambda *given: "text")
+    monkeypatch.setattr(steps, "StepRunner", lambda *given: SimpleNamespace(given=given))
+    monkeypatch.setattr(steps, "source_of", lambda *given: "text")
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
     like = SimpleNamespace(is_cuda=True, device="cuda:0")
@@ -425,7 +442,7 @@ def test_explanations_name_the_form_and_the_obstacles(launches, monkeypatch):
     lines = backend.explain(cell, 32, torch.bfloat16)
     assert lines[0] == "NVIDIA H200: 132 processors, 227 KB on chip for a program"
     assert lines[1].startswith("taken: shared: ")
-    assert any(line.startswith("not alone: ") for line in lines)
+    assert any(line.startswith("not whole: ") for line in lines)
     assert any("TF32 would serve" in line for line in backend.explain(cell, 32, torch.float32))
 
 

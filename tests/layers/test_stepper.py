@@ -1,4 +1,4 @@
-"""A walk is the sequence form, step by step: the same values, gradients and noise."""
+"""A stepper is the sequence form, step by step: the same values, gradients and noise."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 from comparison import assert_close, disturb, everything_of
 from elman import RNN
 from elman.errors import ArgumentError, ShapeError
-from elman.layers.walk import Walk
+from elman.layers.stepper import Stepper
 from elman.recurrence.contract import Unrolled
 from user_cells import Readout
 
@@ -22,17 +22,17 @@ RATES = {
 }
 
 
-class Walked:
-    """A network that walks over the sequence that it is given."""
+class Stepped:
+    """A network that steps over the sequence that it is given."""
 
     def __init__(self, rnn):
         self.rnn, self.named_parameters = rnn, rnn.named_parameters
 
     def __call__(self, x, lengths=None, state=None):
-        walk, outputs = Walk(self.rnn, x[:, 0], steps=x.shape[1]), []
+        stepper, outputs = Stepper(self.rnn, x[:, 0], steps=x.shape[1]), []
         state = self.rnn.start(len(x)) if state is None else state
         for x_t in x.unbind(1):
-            y, state = walk.step(x_t, state)
+            y, state = stepper.step(x_t, state)
             outputs.append(y)
         return Unrolled(torch.stack(outputs, 1), y, state)
 
@@ -59,7 +59,7 @@ def some_state(rnn):
 def test_it_equals_the_sequence_in_values_and_gradients(cell, hidden, backend):
     rnn, x = network(cell, hidden, backend=backend), inputs()
     for state in (None, some_state(rnn)):
-        assert_close(everything_of(Walked(rnn), x, state=state), everything_of(rnn, x, state=state), 1e-10)
+        assert_close(everything_of(Stepped(rnn), x, state=state), everything_of(rnn, x, state=state), 1e-10)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -69,17 +69,17 @@ def test_it_has_the_noise_of_a_sequence(cell, rates, training):
     """For the same seed the same is drawn, in training; in evaluation zoneout is its expectation."""
     rnn, x = network(cell, (5, 3), **RATES[rates]).train(training), inputs()
     state = some_state(rnn)
-    walked = everything_of(Walked(rnn), x, state=state)
-    assert_close(walked, everything_of(rnn, x, state=state), 1e-10)
-    another = everything_of(Walked(rnn), x, state=state, seed=5)
-    assert torch.equal(walked["outputs"], another["outputs"]) == (not training or rates == "none")
+    stepped = everything_of(Stepped(rnn), x, state=state)
+    assert_close(stepped, everything_of(rnn, x, state=state), 1e-10)
+    another = everything_of(Stepped(rnn), x, state=state, seed=5)
+    assert torch.equal(stepped["outputs"], another["outputs"]) == (not training or rates == "none")
 
 
 def test_a_learned_start_gets_its_gradient():
     rnn, x = network("lstm", (5, 3), initial_state="learned"), inputs()
-    walked = everything_of(Walked(rnn), x)
-    assert_close(walked, everything_of(rnn, x), 1e-10)
-    assert all((gradient != 0).any() for name, gradient in walked.items() if name.startswith("d starts"))
+    stepped = everything_of(Stepped(rnn), x)
+    assert_close(stepped, everything_of(rnn, x), 1e-10)
+    assert all((gradient != 0).any() for name, gradient in stepped.items() if name.startswith("d starts"))
 
 
 def linear(size, **options):
@@ -93,7 +93,7 @@ def linear(size, **options):
 
 
 def outputs_of(rnn, x):
-    return Walked(rnn)(x).outputs
+    return Stepped(rnn)(x).outputs
 
 
 def test_dropout_between_layers_is_drawn_anew_at_every_step():
@@ -107,7 +107,7 @@ def test_dropout_between_layers_is_drawn_anew_at_every_step():
     assert torch.equal(outputs_of(rnn.eval(), x), x)
 
 
-def test_dropout_of_the_input_keeps_its_mask_over_the_walk():
+def test_dropout_of_the_input_keeps_its_mask_over_all_steps():
     rnn, x = linear(200, input_dropout=0.5), torch.ones(2, 6, 200)
     outputs = outputs_of(rnn, x)
     assert (outputs == outputs[:, :1]).all()
@@ -131,14 +131,14 @@ def test_zoneout_is_drawn_anew_at_every_step():
     assert not torch.equal(renewed[1], renewed[2])
 
 
-def test_a_walk_may_stop_early_and_state_is_a_value():
+def test_a_stepper_may_stop_early_and_state_is_a_value():
     """Continuing twice from one state gives the same twice, but for the noise of later steps."""
     rnn, x = network("gru", 5).eval(), inputs()
-    walk, state = Walk(rnn, x[:, 0], steps=9), rnn.start(B)
-    _, state = walk.step(x[:, 0], state)
+    stepper, state = Stepper(rnn, x[:, 0], steps=9), rnn.start(B)
+    _, state = stepper.step(x[:, 0], state)
     kept = state[0].h.clone()
-    first, _ = walk.step(x[:, 1], state)
-    again, _ = walk.step(x[:, 1], state)
+    first, _ = stepper.step(x[:, 1], state)
+    again, _ = stepper.step(x[:, 1], state)
     assert torch.equal(first, again)
     assert torch.equal(state[0].h, kept)
 
@@ -148,33 +148,33 @@ def test_it_keeps_the_precision_of_the_weights_under_autocast():
     state = rnn(x).state
     lower = tuple(type(layer)(*(field.bfloat16() for field in layer)) for layer in state)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        walked = Walked(rnn)(x.bfloat16(), state=lower)
+        stepped = Stepped(rnn)(x.bfloat16(), state=lower)
         expected = rnn(x.bfloat16(), state=lower)
-    assert walked.outputs.dtype == torch.float32
-    assert_close({"y": walked.outputs}, {"y": expected.outputs}, 1e-6)
+    assert stepped.outputs.dtype == torch.float32
+    assert_close({"y": stepped.outputs}, {"y": expected.outputs}, 1e-6)
 
 
 def test_its_masks_are_exact_under_autocast():
     rnn = RNN("gru", D, 5, input_dropout=0.3, recurrent_dropout=0.3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        walk = Walk(rnn, torch.zeros(B, D, dtype=torch.bfloat16), steps=T)
-    for mask in (walk.masks[0], walk.noises[0].mask):
+        stepper = Stepper(rnn, torch.zeros(B, D, dtype=torch.bfloat16), steps=T)
+    for mask in (stepper.masks[0], stepper.noises[0].mask):
         assert torch.isin(mask, torch.tensor([0.0, 1 / 0.7])).all()
 
 
-def test_what_cannot_be_walked_is_refused():
-    with pytest.raises(ArgumentError, match="a bidirectional RNN cannot walk"):
-        Walk(RNN("gru", 3, 5, bidirectional=True), torch.zeros(2, 3), steps=4)
+def test_what_cannot_be_stepped_is_refused():
+    with pytest.raises(ArgumentError, match="a bidirectional RNN has no Stepper"):
+        Stepper(RNN("gru", 3, 5, bidirectional=True), torch.zeros(2, 3), steps=4)
 
 
 @pytest.mark.parametrize("zoneout", [0.0, 0.5])
 def test_a_step_too_many_is_refused(zoneout):
     rnn = RNN("gru", 3, 5, zoneout=zoneout)
-    walk, state = Walk(rnn, torch.zeros(2, 3), steps=2), rnn.start(2)
+    stepper, state = Stepper(rnn, torch.zeros(2, 3), steps=2), rnn.start(2)
     for _ in range(2):
-        _, state = walk.step(torch.zeros(2, 3), state)
-    with pytest.raises(ArgumentError, match="a walk of 2 steps is over"):
-        walk.step(torch.zeros(2, 3), state)
+        _, state = stepper.step(torch.zeros(2, 3), state)
+    with pytest.raises(ArgumentError, match="all 2 steps are taken"):
+        stepper.step(torch.zeros(2, 3), state)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +188,6 @@ def test_a_step_too_many_is_refused(zoneout):
     ],
 )
 def test_what_does_not_fit_is_named(x, state, message):
-    walk = Walk(RNN("gru", 3, 5), torch.zeros(2, 3), steps=2)
+    stepper = Stepper(RNN("gru", 3, 5), torch.zeros(2, 3), steps=2)
     with pytest.raises(ShapeError, match=message):
-        walk.step(x, state)
+        stepper.step(x, state)
