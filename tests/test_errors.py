@@ -20,7 +20,7 @@ def test_an_error_shows_its_number_and_survives_a_process(kind):
     error = pickle.loads(pickle.dumps(kind("what and why")))
     assert type(error) is kind
     assert str(error) == f"{kind.number}: what and why"
-    assert kind.number in (errors.__doc__ or "") or kind is ElmanError
+    assert kind.__doc__ != ElmanError.__doc__ or kind is ElmanError  # it says itself what goes wrong
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Names for parts: files are found, users add their own, mistakes are explained."""
 
+import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -9,7 +11,15 @@ import torch
 import elman
 from elman import RNN, Cell, register
 from elman.errors import ArgumentError, UnknownNameError
-from elman.registry import CELLS, Registry, users_place
+from elman.registry import (
+    CELLS,
+    NETWORKS,
+    OPTIMIZERS,
+    REGISTRIES,
+    Registry,
+    parameters_of,
+    users_place,
+)
 from user_cells import Decay, UserLSTM
 
 
@@ -21,13 +31,100 @@ def cells(monkeypatch):
 
 
 def test_every_file_of_the_folder_is_a_cell():
-    registry = Registry("elman.cells", "Cell")
+    registry = Registry("cell", "elman.cells", "elman.cells.base:Cell")
+    assert (registry.kind, registry.base, registry.base_name) == ("cell", Cell, "Cell")
     names = registry.names()
     assert names == sorted(names)
     assert {"elman", "lstm", "gru", "hard_gate", "layer_norm_lstm"} <= set(names)
     for name in names:
         assert issubclass(registry.find(name), Cell)
         assert registry.find(name).__module__ == f"elman.cells.{name}"
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
+def test_every_registry_finds_all_files_of_its_folder(registry):
+    """Each is a part of its own, known by the file's name, or named as none."""
+    package = importlib.import_module(registry.package)
+    folder = Path(package.__file__).parent
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    shared = {"base", *getattr(package, "SHARED", ())}
+    assert shared - {"base"} <= files  # no file of the list is gone
+    spelt = {
+        name.replace("-", "_") if getattr(package, "HYPHENS", False) else name: name
+        for name in registry.names()
+    }
+    assert spelt.keys() == files - shared
+    assert registry.names() == sorted(registry.names())
+    parts = {name: registry.find(name) for name in registry.names()}
+    assert len(set(parts.values())) == len(parts)
+    for file, name in spelt.items():
+        assert issubclass(parts[name], registry.base)
+        assert parts[name] is not registry.base
+        assert parts[name].__module__ == f"{registry.package}.{file}"
+        defined = [
+            one
+            for one in vars(importlib.import_module(f"{registry.package}.{file}")).values()
+            if inspect.isclass(one)
+            and issubclass(one, registry.base)
+            and one.__module__ == parts[name].__module__
+        ]
+        assert defined == [parts[name]]  # exactly one class a file
+        assert registry.find(f"{registry.package}.{file}:{parts[name].__name__}") is parts[name]
+    assert (folder / "base.py").exists() == (registry.kind != "optimizer")  # whose base is torch's
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
+def test_every_registry_explains_what_it_does_not_find(registry):
+    first = registry.names()[0]
+    with pytest.raises(
+        UnknownNameError, match=rf"no {registry.kind} named '{first}q'; did you mean '{first}'"
+    ):
+        registry.find(f"{first}q")
+    with pytest.raises(
+        UnknownNameError, match=f"'collections:Counter' is no {registry.kind}; derive it from"
+    ):
+        registry.find("collections:Counter")
+    assert registry.base_name == registry.base.__name__
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
+def test_a_class_of_every_kind_can_be_registered(registry, monkeypatch):
+    monkeypatch.setattr(registry, "_added", {})
+    mine = type("Mine", (registry.find(registry.names()[0]),), {})
+    register("mine", mine)
+    assert registry.find("mine") is mine
+    assert "mine" in registry.names()
+    assert not any("mine" in other.names() for other in REGISTRIES if other is not registry)
+    plain = next(name for name in registry.names() if name.isidentifier() and name != "mine")
+    with pytest.raises(ArgumentError, match=f"'{plain}' is a built-in {registry.kind}; choose another name"):
+        register(plain, mine)
+
+
+def test_the_parts_that_there_are():
+    """Whoever adds a file need not come here; whoever renames one changes what users write."""
+    known = {registry.kind: set(registry.names()) for registry in REGISTRIES}
+    assert known["reader"] >= {"columns", "conllu", "delimited", "jsonl", "parallel", "separated", "text"}
+    assert known["unit"] >= {"bpe", "byte", "character", "word"}
+    assert known["network"] >= {"bag", "ngram", "rnn", "window"}
+    assert known["pooling"] >= {"attention", "last", "max", "mean"}
+    assert known["optimizer"] >= {"adam", "adamw", "asgd", "incremental", "sgd"}
+    assert known["schedule"] >= {"constant", "cosine", "one-cycle", "plateau", "warmup"}
+    assert known["metric"] >= {"bleu", "chrf", "ter"}
+    assert known["strategy"] >= {"beam", "diverse", "greedy", "sample"}
+    assert known["attention"] >= {"additive", "bilinear", "dot", "location"}
+    assert known["task"] >= {"class2seq", "classify", "lm", "seq2seq", "tag"}
+    assert known["corpus"] >= {"dates", "places", "topics", "worked_example"}
+
+
+def test_options_and_who_reads_them():
+    assert OPTIMIZERS.options("sgd") == {"groups": None, "lr": None, "momentum": 0.0, "weight_decay": 0.0}
+    assert OPTIMIZERS.readers_of("betas") == ["adam", "adamw"]
+    assert OPTIMIZERS.options("torch.optim:RMSprop").keys() >= {"params", "lr", "alpha", "momentum"}
+    assert NETWORKS.readers_of("window") == ["window"]
+    assert NETWORKS.readers_of("nothing") == []
+    assert CELLS.options("lstm").keys() >= {"bias"}
+    assert parameters_of(Gained) == {"input_size": None, "hidden_size": None, "gain": None, "offset": 0.0}
+    assert parameters_of(Handing).keys() >= {"gain", "bias"}  # which go on to the base
 
 
 def test_a_registered_cell_is_a_name_R9(cells):
@@ -120,7 +217,13 @@ def test_users_code_is_imported_in_one_place():
     importing = {
         name for name, text in files.items() if re.search(r"\b(import_module|exec_module|exec)\(", text)
     }
-    assert importing == {"__init__.py", "registry.py", "users_code.py", "recurrence/triton/module.py"}
+    own = {
+        "__init__.py",
+        "cli/main.py",
+        "config/values.py",
+        "recurrence/triton/module.py",
+    }  # they import what we name
+    assert importing == own | {"registry.py", "users_code.py"}
     assert {name for name, text in files.items() if "Code.find(" in text} == {"registry.py"}
 
 

@@ -1,29 +1,4 @@
-"""What goes wrong for a user, as one small tree; every error has a number and says what to do.
-
-ElmanError
-├── ArgumentError (ValueError)       E101  an argument has a value that no rule allows
-│   └── ShapeError                   E102  a tensor has the wrong shape, type or place
-├── UnknownNameError (KeyError)      E103  a name is not among the known ones
-├── EquationError (TypeError)        E201  a cell's equations cannot be read
-├── BackendError (RuntimeError)      E301  the backend asked for cannot serve
-├── DataError (ValueError)           E401  a file holds what cannot be read; with file:line:column
-│   ├── FileError                    E402  a file cannot be opened, or ends too early
-│   ├── EncodingError                E403  bytes that are not UTF-8
-│   ├── NulError                     E404  a NUL character
-│   ├── ColumnError                  E405  a line has too few or too many columns
-│   ├── EmptyError                   E406  a side, a field or a whole file is empty
-│   ├── LabelError                   E407  a label that training never saw
-│   ├── UnbalancedError              E408  two sides that must agree in length do not
-│   ├── SyntaxProblem                E409  a line that its format (JSON, CSV, CoNLL-U) does not allow
-│   └── VectorsError                 E410  a line of pretrained vectors
-├── ConfigError (ValueError)         E501  settings that cannot be used; all mistakes at once
-├── DivergedError (ArithmeticError)  E601  training ran into NaN or infinity
-└── RunError (RuntimeError)          E701  a run folder that is damaged
-    ├── RunExistsError               E702  a run folder that is already there, or is not there
-    └── UntrustedCodeError           E703  a run names code that its user has not trusted
-BackendNotice (UserWarning)                said once when a slower path is taken
-TrustNotice (UserWarning)                  said when what was trusted cannot be remembered or relied on
-"""
+"""What goes wrong for a user, as one small tree; every error has a number and says what to do."""
 
 import difflib
 from collections.abc import Iterable
@@ -36,40 +11,40 @@ class ElmanError(Exception):
     number: ClassVar[str] = "E100"
     exit_code: ClassVar[int] = 2
 
+    def __init_subclass__(cls, number: str | None = None, exit_code: int | None = None) -> None:
+        cls.number, cls.exit_code = number or cls.number, exit_code or cls.exit_code
+
     def __str__(self) -> str:
         lines = str(self.args[0] if self.args else "").split("\n")
         return "\n".join([f"{self.number}: {_escaped(lines[0])}", *map(_escaped, lines[1:])])
 
 
-class ArgumentError(ElmanError, ValueError):
-    number = "E101"
+class ArgumentError(ElmanError, ValueError, number="E101"):
+    """An argument has a value that no rule allows."""
 
 
-class ShapeError(ArgumentError):
-    number = "E102"
+class ShapeError(ArgumentError, number="E102"):
+    """A tensor has the wrong shape, type or place."""
 
 
-class UnknownNameError(ElmanError, KeyError):
-    number = "E103"
+class UnknownNameError(ElmanError, KeyError, number="E103"):
+    """A name is not among the known ones."""
 
 
-class EquationError(ElmanError, TypeError):
-    number = "E201"
+class EquationError(ElmanError, TypeError, number="E201"):
+    """A cell's equations cannot be read."""
 
 
-class BackendError(ElmanError, RuntimeError):
-    number = "E301"
+class BackendError(ElmanError, RuntimeError, number="E301"):
+    """The backend asked for cannot serve."""
 
 
-class DataError(ElmanError, ValueError):
-    """A problem in a file, with its place, the text that stands there and what to do.
+class DataError(ElmanError, ValueError, number="E401", exit_code=3):
+    """A file holds what cannot be read: its place, the text that stands there and what to do.
 
     >>> print(DataError("3 columns instead of 2", path="a.tsv", line=7, text="x y z", remedy="name two"))
     a.tsv:7: E401: 3 columns instead of 2: 'x y z'; name two
     """
-
-    number = "E401"
-    exit_code = 3
 
     def __init__(
         self,
@@ -93,64 +68,60 @@ class DataError(ElmanError, ValueError):
         return _escaped(f"{place}{': ' if place else ''}{said}")
 
 
-class FileError(DataError):
-    number = "E402"
+class FileError(DataError, number="E402"):
+    """A file cannot be opened, or ends too early."""
 
 
-class EncodingError(DataError):
-    number = "E403"
+class EncodingError(DataError, number="E403"):
+    """Bytes that are not UTF-8."""
 
 
-class NulError(DataError):
-    number = "E404"
+class NulError(DataError, number="E404"):
+    """A NUL character."""
 
 
-class ColumnError(DataError):
-    number = "E405"
+class ColumnError(DataError, number="E405"):
+    """A line has too few or too many columns."""
 
 
-class EmptyError(DataError):
-    number = "E406"
+class EmptyError(DataError, number="E406"):
+    """A side, a field or a whole file is empty."""
 
 
-class LabelError(DataError):
-    number = "E407"
+class LabelError(DataError, number="E407"):
+    """A label that training never saw."""
 
 
-class UnbalancedError(DataError):
-    number = "E408"
+class UnbalancedError(DataError, number="E408"):
+    """Two sides that must agree in length do not."""
 
 
-class SyntaxProblem(DataError):
-    number = "E409"
+class SyntaxProblem(DataError, number="E409"):
+    """A line that its format (JSON, CSV, CoNLL-U) does not allow."""
 
 
-class VectorsError(DataError):
-    number = "E410"
+class VectorsError(DataError, number="E410"):
+    """A line of pretrained vectors."""
 
 
-class ConfigError(ElmanError, ValueError):
-    number = "E501"
+class ConfigError(ElmanError, ValueError, number="E501"):
+    """Settings that cannot be used; all mistakes at once."""
 
 
-class DivergedError(ElmanError, ArithmeticError):
-    number = "E601"
-    exit_code = 4
+class DivergedError(ElmanError, ArithmeticError, number="E601", exit_code=4):
+    """Training ran into NaN or infinity."""
 
 
-class RunError(ElmanError, RuntimeError):
-    number = "E701"
-    exit_code = 5
+class RunError(ElmanError, RuntimeError, number="E701", exit_code=5):
+    """A run folder that is damaged."""
 
 
-class RunExistsError(RunError):
-    number = "E702"
-    exit_code = 2
+class RunExistsError(RunError, number="E702", exit_code=2):
+    """A run folder that is already there, or is not there."""
 
 
-class UntrustedCodeError(RunError):
-    number = "E703"
-    exit_code = 2
+class UntrustedCodeError(RunError, number="E703", exit_code=2):
+    """A run names code that its user has not trusted."""
 
 
 class BackendNotice(UserWarning):

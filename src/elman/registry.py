@@ -26,12 +26,19 @@ class PartName(str):
     Code is read once, and what was read is what runs; of a run's, only if it is trusted.
     """
 
+    registry: Registry
     trust: Trust | None
 
-    def __new__(cls, name: str, trust: Trust | None = None) -> PartName:
+    def __new__(cls, name: str, registry: Registry, trust: Trust | None = None) -> PartName:
         self = super().__new__(cls, name)
-        self.trust = trust
+        self.registry, self.trust = registry, trust
         return self
+
+    def __deepcopy__(self, memo: object) -> PartName:
+        return self
+
+    def __reduce__(self) -> tuple[type[PartName], tuple[str, Registry, Trust | None]]:
+        return PartName, (str(self), self.registry, self.trust)
 
     @property
     def of_code(self) -> bool:
@@ -40,29 +47,49 @@ class PartName(str):
 
     @cached_property
     def code(self) -> Code:
-        """What it stands for; nothing of it runs."""
-        return Code.find(self.rpartition(":")[0])
+        """What it stands for, in the copy that a run brings along if it does; nothing of it runs."""
+        place = self.rpartition(":")[0]
+        return Code.find(place, None if self.trust is None else self.trust.copy_of(place))
 
 
 class Registry:
     """Finds the class that a folder's file holds, importing that one file only when asked.
 
+    ``kind`` says what a part is to a reader of messages: a cell, a schedule. ``base`` is the class that
+    parts derive from, ``"package.module:Name"``.
+
     The file ``base`` and what else the package names in ``SHARED`` is not a part; every other file of the
     folder defines exactly one class derived from ``base``, and the file's name is its name.
     """
 
-    def __init__(self, package: str, base: str) -> None:
-        self.package = package
-        self.base = base
+    def __init__(self, kind: str, package: str, base: str) -> None:
+        self.kind, self.package, self._base = kind, package, base
         self._added: dict[str, type] = {}
 
+    def __reduce__(self) -> str:
+        return next(name for name, value in globals().items() if value is self)
+
     @property
-    def kind(self) -> type:
+    def base(self) -> type:
         """The class that every part of this registry derives from."""
-        return getattr(importlib.import_module(f"{self.package}.base"), self.base)  # type: ignore[no-any-return]
+        module, _, name = self._base.partition(":")
+        found: type = getattr(importlib.import_module(module), name)
+        return found
+
+    @property
+    def base_name(self) -> str:
+        return self._base.partition(":")[2]
 
     def names(self) -> list[str]:
         return sorted({*self._files(), *self._added})
+
+    def check(self, name: str) -> None:
+        """An unknown plain name is an error that lists the near ones; nothing is imported."""
+        shown = shortened(name)
+        if name.endswith(".py"):
+            raise UnknownNameError(f"{shown!r} is a file; name the class in it, too, as in {shown}:Mine")
+        if ":" not in name and name not in self._added and name not in self._files():
+            raise UnknownNameError(f"no {self.kind} named {shown!r}; {nearest(name, self.names())}")
 
     def find(self, name: str) -> type:
         """The class of that name; an unknown name is an error that lists the near ones.
@@ -74,28 +101,24 @@ class Registry:
             return self._added[name]
         if ":" in name:
             return self._load(name)
-        shown = shortened(name)
-        if name.endswith(".py"):
-            raise UnknownNameError(f"{shown!r} is a file; name the class in it, too, as in {shown}:Mine")
-        if name not in self._files():
-            raise UnknownNameError(f"no {self.base.lower()} named {shown!r}; {nearest(name, self.names())}")
-        module = importlib.import_module(f"{self.package}.{name}")
+        self.check(name)
+        module = importlib.import_module(f"{self.package}.{self._files()[name]}")
         for part in vars(module).values():
-            if inspect.isclass(part) and issubclass(part, self.kind) and part.__module__ == module.__name__:
+            if inspect.isclass(part) and issubclass(part, self.base) and part.__module__ == module.__name__:
                 return part
-        raise UnknownNameError(f"{module.__name__} defines no {self.base}")
+        raise UnknownNameError(f"{module.__name__} defines no {self.base_name}")
 
     def add(self, name: str, part: type) -> None:
         """Give a user's class a name; a later class of the same name replaces an earlier one."""
         if not isinstance(name, str) or not name.isidentifier():
             raise ArgumentError(f"name {name!r} is not a plain word; use letters, digits and _")
         if name in self._files():
-            raise ArgumentError(f"{name!r} is a built-in {self.base.lower()}; choose another name")
+            raise ArgumentError(f"{name!r} is a built-in {self.kind}; choose another name")
         self._added[name] = part
 
     def _load(self, name: str) -> type:
         """A class from a Python file, or from a module: the one place where users' code is imported."""
-        named = name if isinstance(name, PartName) else PartName(name)
+        named = name if isinstance(name, PartName) else PartName(name, self)
         place, _, attribute = name.rpartition(":")
         try:
             code = named.code
@@ -104,32 +127,47 @@ class Registry:
             _USERS_FILES.update(file.path for file in code.files)
             module = code.module
         except UNREADABLE as error:
-            raise UnknownNameError(
-                f"{shortened(name, 300)!r} cannot be loaded: {shortened(str(error), 1000)}"
-            ) from None
+            said = f"{shortened(name, 300)!r} cannot be loaded: {shortened(str(error), 1000)}"
+            raise UnknownNameError(said) from None
         part = getattr(module, attribute, None)
-        if not inspect.isclass(part) or not issubclass(part, self.kind):
-            if inspect.isclass(part):
-                raise UnknownNameError(f"{name!r} is no {self.base.lower()}; derive it from {self.base}")
+        if not inspect.isclass(part):
             classes = {key: value for key, value in vars(module).items() if inspect.isclass(value)}
-            known = [key for key, value in classes.items() if issubclass(value, self.kind)]
-            raise UnknownNameError(
-                f"{place} has no {self.base.lower()} named {attribute!r}; {nearest(attribute, known)}"
-            )
+            known = nearest(attribute, [key for key, kind in classes.items() if issubclass(kind, self.base)])
+            raise UnknownNameError(f"{place} has no {self.kind} named {attribute!r}; {known}")
+        if not issubclass(part, self.base):
+            raise UnknownNameError(f"{name!r} is no {self.kind}; derive it from {self.base_name}")
         return part
 
-    def _files(self) -> list[str]:
+    def options(self, name: str) -> dict[str, Any]:
+        """What the constructor of a part takes, with its defaults."""
+        return parameters_of(self.find(name))
+
+    def readers_of(self, option: str) -> list[str]:
+        """The built-in parts whose constructors take this option."""
+        return [name for name in self._files() if option in self.options(name)]
+
+    def _files(self) -> dict[str, str]:
+        """The file of each part by its name, which has hyphens for underscores if the package says so."""
         package = importlib.import_module(self.package)
         shared = {"base", *getattr(package, "SHARED", ())}
-        return [m.name for m in pkgutil.iter_modules(package.__path__) if m.name not in shared]
+        files = [module.name for module in pkgutil.iter_modules(package.__path__)]
+        hyphens = getattr(package, "HYPHENS", False)
+        return {file.replace("_", "-") if hyphens else file: file for file in files if file not in shared}
 
 
-CELLS = Registry("elman.cells", "Cell")
-ATTENTIONS = Registry("elman.attention", "Attention")
-STRATEGIES = Registry("elman.decoding", "Strategy")
-CORPORA = Registry("elman.corpora", "Corpus")
-TASKS = Registry("elman.tasks", "Task")
-REGISTRIES = (CELLS, ATTENTIONS, STRATEGIES, CORPORA, TASKS)
+CELLS = Registry("cell", "elman.cells", "elman.cells.base:Cell")
+ATTENTIONS = Registry("attention", "elman.attention", "elman.attention.base:Attention")
+NETWORKS = Registry("network", "elman.models.networks", "elman.models.networks.base:Network")
+POOLINGS = Registry("pooling", "elman.models.poolings", "elman.models.poolings.base:Pooling")
+STRATEGIES = Registry("strategy", "elman.decoding", "elman.decoding.base:Strategy")
+METRICS = Registry("metric", "elman.metrics", "elman.metrics.base:Metric")
+UNITS = Registry("unit", "elman.text.units", "elman.text.units.base:Unit")
+READERS = Registry("reader", "elman.text.readers", "elman.text.readers.base:Reader")
+CORPORA = Registry("corpus", "elman.corpora", "elman.corpora.base:Corpus")
+TASKS = Registry("task", "elman.tasks", "elman.tasks.base:Task")
+OPTIMIZERS = Registry("optimizer", "elman.training.optimizers", "torch.optim:Optimizer")
+SCHEDULES = Registry("schedule", "elman.training.schedules", "elman.training.schedules.base:Schedule")
+REGISTRIES = tuple(one for one in [*globals().values()] if isinstance(one, Registry))
 
 
 def named_code(names: Iterable[PartName], trust: Trust | None) -> dict[str, Code]:
@@ -145,7 +183,7 @@ def named_code(names: Iterable[PartName], trust: Trust | None) -> dict[str, Code
     return found
 
 
-def construct(part: type, *sizes: int, options: Mapping[str, Any] | None, named: str) -> Any:
+def construct(part: type, *sizes: Any, options: Mapping[str, Any] | None, named: str) -> Any:
     """A part with the options of its constructor; an unknown or missing option is an error that names it."""
     if options is not None and not isinstance(options, Mapping):
         raise ArgumentError(f"{named} is {options!r}; it must be a mapping of names to values")
@@ -154,14 +192,13 @@ def construct(part: type, *sizes: int, options: Mapping[str, Any] | None, named:
     places = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     kinds = {one.kind for one in parameters}
     if len(places) < len(sizes) and inspect.Parameter.VAR_POSITIONAL not in kinds:
-        raise ArgumentError(
-            f"the constructor of {part.__name__} is __init__{signature}, but it gets {len(sizes)} sizes "
-            f"first; begin it as {_base_of(part)} does"
-        )
+        begin = f"begin it as {_base_of(part)} does"
+        found = f"the constructor of {part.__name__} is __init__{signature}"
+        raise ArgumentError(f"{found}, but it gets {len(sizes)} sizes first; {begin}")
     known = [*places[len(sizes) :], *(one for one in parameters if one.kind is one.KEYWORD_ONLY)]
     names = [one.name for one in known]
     if inspect.Parameter.VAR_KEYWORD in kinds:  # they go on to the constructors of its base classes
-        names += [name for base in part.__mro__[1:] for name in _keywords(base)]
+        names += parameters_of(part)
     for name in given:
         if name not in names:
             raise ArgumentError(f"{named} has {name!r}, unknown to {part.__name__}; {nearest(name, names)}")
@@ -171,19 +208,30 @@ def construct(part: type, *sizes: int, options: Mapping[str, Any] | None, named:
     return part(*sizes, **given)
 
 
-def _keywords(part: type) -> list[str]:
-    """Names that the constructor of a class takes, all of them where it takes any."""
-    own = vars(part).get("__init__")
-    parameters = list(inspect.signature(own).parameters.values())[1:] if inspect.isfunction(own) else []
-    return [one.name for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)]
+def parameters_of(part: type) -> dict[str, Any]:
+    """What the constructor of a class takes, with its defaults; None where there is none.
+
+    Where it takes any keyword, what its base classes take counts, too.
+    """
+    found: dict[str, Any] = {}
+    for base in part.__mro__:
+        own = vars(base).get("__init__")
+        if inspect.isfunction(own):
+            parameters = list(inspect.signature(own).parameters.values())[1:]
+            for one in parameters:
+                if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD):
+                    found.setdefault(one.name, None if one.default is one.empty else one.default)
+            if not any(one.kind is one.VAR_KEYWORD for one in parameters):
+                break
+    return found
 
 
 def _base_of(part: type) -> str:
     """The contract of a part: its constructor."""
     for registry in REGISTRIES:
-        if issubclass(part, registry.kind):
-            names = inspect.signature(registry.kind.__init__).parameters  # type: ignore[misc]
-            return f"{registry.base}.__init__({', '.join(names)})"
+        if issubclass(part, registry.base):
+            names = inspect.signature(registry.base.__init__).parameters  # type: ignore[misc]
+            return f"{registry.base_name}.__init__({', '.join(names)})"
     return part.__name__
 
 
@@ -213,8 +261,8 @@ def register(name: str, part: type) -> None:
     'Leaky'
     """
     for registry in REGISTRIES:
-        if inspect.isclass(part) and issubclass(part, registry.kind):
+        if inspect.isclass(part) and issubclass(part, registry.base):
             registry.add(name, part)
             return
-    kinds = ", ".join(registry.base for registry in REGISTRIES)
+    kinds = ", ".join(registry.base_name for registry in REGISTRIES)
     raise ArgumentError(f"cannot register {part!r} as {name!r}: it is no class derived from {kinds}")

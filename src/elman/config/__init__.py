@@ -1,0 +1,32 @@
+"""Settings: TOML and ``key=value`` in, validated sections out; all mistakes are reported at once."""
+
+from elman.config.checking import changed, validate
+from elman.config.describing import describe
+from elman.config.reading import (
+    check_read,
+    given_keys,
+    has_key,
+    lookup,
+    open_options,
+    options_of,
+    tasks_that_read,
+    why_unread,
+)
+from elman.config.sections import (
+    Config,
+    DataSettings,
+    DecodingSettings,
+    EvaluationSettings,
+    ModelSettings,
+    NetworkSettings,
+    RecurrentSettings,
+    Section,
+    TextSettings,
+    TrainingSettings,
+    VocabularySettings,
+    part_names,
+    setting,
+    strategy_name,
+)
+from elman.config.toml import Tables, merge, parse_settings, parse_toml, put, read_toml, to_toml
+from elman.config.values import Count, NonNegative, OneOf, Options, PartOf, ReadIf, Share, Whole, Widths
