@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from elman.errors import ArgumentError
-from elman.text.batches import BATCHES_IN_A_POOL, Segments, pad, plan_batches
+from elman.text.batches import BATCHES_IN_A_POOL, Segments, Shuffled, pad, plan_batches
 
 
 def check_plan(lengths, batches, size, tokens):
@@ -174,3 +174,20 @@ def test_what_a_stream_gives_may_be_changed():
 def test_mistakes_in_a_stream(count, rows, length, problem):
     with pytest.raises(ArgumentError, match=problem):
         Segments(np.arange(count), rows, length)
+
+
+def test_batches_of_an_epoch_are_the_plan():
+    lengths = np.random.default_rng(1).integers(1, 20, 200)
+    options = {"size": 7, "tokens": 60, "seed": 3, "epoch": 2}
+    batches, plan = Shuffled(lengths, **options), plan_batches(lengths, **options, shuffle=True)
+    assert (len(batches), batches.examples) == (len(plan), 200)
+    assert all(np.array_equal(batches[place], batch) for place, batch in enumerate(plan))
+    assert [batch.tolist() for batch in batches] == [batch.tolist() for batch in plan]  # it can be walked
+    other = Shuffled(lengths, **options | {"epoch": 3})
+    assert [batch.tolist() for batch in other] != [batch.tolist() for batch in plan]
+
+
+@pytest.mark.parametrize(("count", "rows", "length"), [(12, 2, 3), (100, 4, 7), (9, 8, 5)])
+def test_an_example_of_a_stream_is_a_segment_of_a_row(count, rows, length):
+    stream = Segments(np.arange(count), rows, length)
+    assert stream.examples == sum(len(inputs) for inputs, _ in stream)

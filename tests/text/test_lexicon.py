@@ -39,8 +39,9 @@ def test_a_vector_by_its_own_form_or_the_lower_case_one():
     assert vectors.tolist() == [1, 2, 1, 3, 0]
 
 
-def test_letters_are_cut_and_never_none():
-    lexicon = Lexicon(WORDS, LETTERS, longest=4)
+def test_letters_are_cut_and_never_none(monkeypatch):
+    monkeypatch.setattr("elman.text.lexicon.LONGEST", 4)
+    lexicon = Lexicon(WORDS, LETTERS)
     _, _, letters, lengths = lexicon.rows(np.array(lexicon.ids(["the" * 50, "", "t"])))
     assert lengths.tolist() == [4, 1, 1]
     assert letters.shape == (3, 4)

@@ -10,6 +10,7 @@ import tracemalloc
 import pytest
 
 from elman.errors import (
+    ArgumentError,
     ColumnError,
     ConfigError,
     DataError,
@@ -21,16 +22,14 @@ from elman.errors import (
     SyntaxProblem,
     UnbalancedError,
 )
+from elman.registry import READERS
 from elman.text import columns, sentences
-from elman.text.readers import (
-    Record,
-    Repairs,
-    Source,
-    parse_columns,
-    read_fields,
-    read_text,
-    read_tokens,
-)
+from elman.text.columns import parse_columns
+from elman.text.files import Repairs
+from elman.text.readers.base import Reader
+from elman.text.readers.conllu import CONLLU
+from elman.text.reading import read_fields, read_text, read_tokens
+from elman.text.records import Record, Source
 
 LABELLED = ("text", "label")
 TAGGED = ("word", "tag")
@@ -60,7 +59,7 @@ def fields(*arguments, **options):
 
 def word(number, form="w", **other):
     """A line of CoNLL-U."""
-    values = dict.fromkeys(sentences.CONLLU, "_") | {"id": str(number), "form": form, "upos": "X"} | other
+    values = dict.fromkeys(CONLLU, "_") | {"id": str(number), "form": form, "upos": "X"} | other
     return "\t".join(values.values()) + "\n"
 
 
@@ -468,6 +467,11 @@ MISTAKEN = {
     "three roles": ({"target": "b", "roles": ("a", "b", "c")}, "need 3 files, not 2"),
     "wrong reader": ({"format": "conllu"}, "cannot be read for this; set one of delimited, jsonl"),
     "text of two files": ({"target": "b", "roles": ("text",)}, "cannot be read for this"),
+    "text as parallel": ({"format": "parallel", "roles": ("text",)}, "set one of delimited, jsonl, text"),
+    "columns of text": ({"format": "text", "columns": {"text": 1}, "roles": ("text",)}, "has no columns"),
+    "two things in a line of text": ({"format": "text"}, "is one thing, not text and label"),
+    "unknown option": ({"format": "jsonl", "options": {"strict": 1}},
+        "data.format_options has 'strict', unknown to JsonLines"),
     "tokens of json": ({"format": "jsonl", "roles": TAGGED}, "set one of columns, conllu"),
     "tags of text": ({"format": "text", "roles": TAGGED}, "need 2 files"),
     "name in a column file": ({"roles": TAGGED, "columns": {"tag": "upos"}}, "give a number"),
@@ -493,7 +497,7 @@ MISTAKEN = {
 @pytest.mark.parametrize("case", MISTAKEN)
 def test_settings_that_cannot_be_used(tmp_path, case):
     options, said = MISTAKEN[case]
-    with pytest.raises(ConfigError, match=re.escape(said)):
+    with pytest.raises((ConfigError, ArgumentError), match=re.escape(said)):
         list(reading(tmp_path, "a.txt", "a\tb\n", **options))
 
 
@@ -711,3 +715,47 @@ def test_an_object_of_many_keys_is_read_at_once(tmp_path):
     [record] = reading(tmp_path, "a.jsonl", line)
     assert record.fields == {"text": "a", "label": "b"}
     assert time.process_time() - start < 60 * parsing  # some 2 times; the square takes 690
+
+
+BLOCKS = """
+from elman.errors import SyntaxProblem
+from elman.text.files import open_lines
+from elman.text.readers.base import Reader
+from elman.text.records import Record
+
+
+class Blocks(Reader):
+    def __init__(self, *, mark="=="):
+        self.mark = mark
+
+    def read(self, source, roles, repairs):
+        for line in open_lines(source.path, repairs):
+            parts = line.text.split(self.mark)
+            record = Record(dict(zip(roles, parts)), line.path, line.number)
+            if len(parts) != len(roles):
+                raise record.error(SyntaxProblem, f"{len(parts)} parts")
+            yield record
+"""
+
+
+def test_a_users_reader_reads_what_it_says(tmp_path):
+    (tmp_path / "mine.py").write_text(BLOCKS)
+    own = {"format": f"{tmp_path / 'mine.py'}:Blocks"}
+    assert fields(tmp_path, "a.x", "a==b\nc==d\n", **own) == [("a", "b"), ("c", "d")]
+    assert fields(tmp_path, "a.x", "a|b\n", **own, options={"mark": "|"}) == [("a", "b")]
+    assert fields(tmp_path, "a.x", "a\n", **own, roles=("text",)) == [("a",)]
+    with pytest.raises(SyntaxProblem, match=r"a\.x:2: E\d+: 3 parts"):
+        fields(tmp_path, "a.x", "a==b\nc==d==e\n", **own)
+    with pytest.raises(EmptyError, match="nothing to read"):
+        fields(tmp_path, "a.x", "", **own)
+    with pytest.raises(ConfigError, match="cannot be read for this; set one of columns"):
+        fields(tmp_path, "a.x", "a==b\n", **own, roles=TAGGED)
+    with pytest.raises(ArgumentError, match=r"data\.format_options has 'marc', unknown to Blocks; did you"):
+        fields(tmp_path, "a.x", "a==b\n", **own, options={"marc": "|"})
+
+
+@pytest.mark.parametrize("name", READERS.names())
+def test_every_reader_gives_records_of_lines_or_of_tokens(name):
+    kind = READERS.find(name)
+    assert kind.read is not Reader.read or kind.read_tokens is not Reader.read_tokens
+    assert kind.paired == (name in ("parallel", "separated"))

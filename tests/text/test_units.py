@@ -9,8 +9,11 @@ import unicodedata
 
 import pytest
 
+from elman.config import VocabularySettings
 from elman.errors import ArgumentError, RunError, UnknownNameError
-from elman.text.units import UNITS, make_unit, unit_from_json
+from elman.registry import UNITS
+from elman.text.fields import TextField
+from elman.text.units.base import Unit, empty_unit, unit_from_json, unit_to_json
 from elman.text.vocabulary import MARKERS, UNKNOWN, Vocabulary
 
 TRAINING = [
@@ -37,9 +40,21 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module", params=UNITS)
-def unit(request):
-    return make_unit(request.param, size=300, training=TRAINING)
+def make_unit(name, *, lowercase=False, size=None, training=(), options=None):
+    given = {"unit": name, "lowercase": lowercase, "vocabulary_size": size, "unit_options": options or {}}
+    field = TextField(VocabularySettings(**given))
+    field.build_unit(training)
+    return field.unit
+
+
+@pytest.fixture(scope="module", params=UNITS.names())
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def unit(name):
+    return make_unit(name, size=300, training=TRAINING)
 
 
 def random_text(chance):
@@ -58,20 +73,20 @@ def random_text(chance):
     )
 
 
-def restorable(unit, text):
-    return " ".join(text.split()) if unit.name == "word" else text
+def restorable(name, text):
+    return " ".join(text.split()) if name == "word" else text
 
 
-def test_join_restores_what_split_cut(unit):
+def test_join_restores_what_split_cut(name, unit):
     chance = random.Random(6)
     for text in [*TEXTS, *(random_text(chance) for _ in range(500))]:
         tokens = unit.split(text)
         assert all(tokens)
-        assert unit.join(tokens) == restorable(unit, text)
+        assert unit.join(tokens) == restorable(name, text)
 
 
-def test_lowercase_comes_before_the_cut(unit):
-    small = make_unit(unit.name, lowercase=True, size=300, training=TRAINING)
+def test_lowercase_comes_before_the_cut(name, unit):
+    small = make_unit(name, lowercase=True, size=300, training=TRAINING)
     assert small.lowercase
     assert not unit.lowercase
     for text in ["The CAT", "ÜBERGRÖSSE", "İstanbul ΣΑΣ"]:
@@ -80,13 +95,13 @@ def test_lowercase_comes_before_the_cut(unit):
         assert unit.join(unit.split(text)) == text
 
 
-def test_every_text_can_be_told_from_its_ids_where_there_is_an_alphabet(unit):
+def test_every_text_can_be_told_from_its_ids_where_there_is_an_alphabet(name, unit):
     vocabulary = Vocabulary.build({}, min_count=2, alphabet=unit.alphabet())
     assert len(vocabulary) == len(MARKERS) + len(unit.alphabet())
     chance = random.Random(7)
     for text in [*TEXTS, *(random_text(chance) for _ in range(200))]:
         ids = vocabulary.ids(unit.split(text))
-        if unit.name in ("byte", "bpe"):
+        if name in ("byte", "bpe"):
             assert vocabulary.id(UNKNOWN) not in ids
             assert unit.join([vocabulary.tokens[number] for number in ids]) == text
         else:
@@ -101,14 +116,14 @@ def test_no_text_gives_a_marker_except_as_a_word():
         assert not set(unit.alphabet()) & set(MARKERS)
 
 
-def test_saved_and_restored(unit):
-    restored = unit_from_json(json.loads(json.dumps(unit.to_json())))
+def test_saved_and_restored(name, unit):
+    restored = unit_from_json(name, json.loads(json.dumps(unit_to_json(name, unit))))
     assert type(restored) is type(unit)
-    assert restored.to_json() == unit.to_json()
+    assert unit_to_json(name, restored) == unit_to_json(name, unit)
     assert [restored.split(text) for text in TEXTS] == [unit.split(text) for text in TEXTS]
     assert restored.alphabet() == unit.alphabet()
-    small = make_unit(unit.name, lowercase=True, size=300, training=TRAINING)
-    assert unit_from_json(small.to_json()).split("The Cat") == small.split("The Cat")
+    small = make_unit(name, lowercase=True, size=300, training=TRAINING)
+    assert unit_from_json(name, unit_to_json(name, small)).split("The Cat") == small.split("The Cat")
 
 
 def test_what_the_units_cut():
@@ -118,15 +133,15 @@ def test_what_the_units_cut():
     assert make_unit("byte").alphabet() == [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-def test_joined_bytes_that_are_no_text(unit):
+def test_joined_bytes_that_are_no_text(name, unit):
     tokens = {"byte": ["<0x41>", "<0xE2>", "<0x82>", "<0x42>"], "bpe": ["A", "â", "Ĥ", "B"]}
-    if unit.name in tokens:
-        assert unit.join(tokens[unit.name]) == "A\ufffdB"
+    if name in tokens:
+        assert unit.join(tokens[name]) == "A\ufffdB"
 
 
-def test_a_marker_is_joined_as_it_is_spelt(unit):
+def test_a_marker_is_joined_as_it_is_spelt(name, unit):
     tokens = [*unit.split("a"), UNKNOWN, *unit.split("b")]
-    assert unit.join(tokens) == ("a <unk> b" if unit.name == "word" else "a<unk>b")
+    assert unit.join(tokens) == ("a <unk> b" if name == "word" else "a<unk>b")
 
 
 def test_bpe_learns_frequent_pieces_up_to_its_size():
@@ -141,18 +156,19 @@ def test_bpe_learns_frequent_pieces_up_to_its_size():
 
 def test_bpe_is_trained_from_a_stream():
     assert (
-        make_unit("bpe", size=300, training=iter(TRAINING)).to_json()
-        == make_unit("bpe", size=300, training=TRAINING).to_json()
+        make_unit("bpe", size=300, training=iter(TRAINING)).state()
+        == make_unit("bpe", size=300, training=TRAINING).state()
     )
 
 
 def test_bpe_is_the_same_in_every_process():
     code = (
-        "import json, random\nfrom elman.text.units import make_unit\n"
+        "import json, random\nfrom elman.text.units.base import empty_unit\n"
         "chance = random.Random(8)\n"
         "words = [''.join(chance.choice('abcdé') for _ in range(chance.randint(1, 6))) for _ in range(300)]\n"
         "texts = [' '.join(chance.choice(words) for _ in range(12)) for _ in range(500)]\n"
-        "print(json.dumps(make_unit('bpe', size=900, training=texts).to_json()))"
+        "unit = empty_unit('bpe', lowercase=False)\nunit.learn(texts, 900)\n"
+        "print(json.dumps(unit.state()))"
     )
     outputs = {
         hashlib.sha256(
@@ -170,15 +186,13 @@ def test_bpe_is_the_same_in_every_process():
 
 def test_mistakes():
     with pytest.raises(UnknownNameError, match="did you mean 'character'"):
-        make_unit("charcter")
-    with pytest.raises(ArgumentError, match="give the texts"):
-        make_unit("bpe")
+        empty_unit("charcter", lowercase=False)
     with pytest.raises(ArgumentError, match="size is 255; byte-pair encoding starts with the 256 bytes"):
         make_unit("bpe", size=255, training=TRAINING)
 
 
 def damaged_tokenizers():
-    saved = make_unit("bpe", size=260, training=TRAINING).to_json()
+    saved = unit_to_json("bpe", make_unit("bpe", size=260, training=TRAINING))
     yield {**saved, "tokenizer": None}
     yield {**saved, "tokenizer": {}}
     yield {**saved, "tokenizer": {**saved["tokenizer"], "decoder": None}}
@@ -207,7 +221,7 @@ def damaged_tokenizers():
 def test_damaged_files_are_named_as_such():
     for damaged in damaged_tokenizers():
         with pytest.raises(RunError, match="a saved tokenizer"):
-            unit_from_json(damaged)
+            unit_from_json("bpe", damaged)
     for damaged in (
         None,
         [],
@@ -215,15 +229,78 @@ def test_damaged_files_are_named_as_such():
         {"unit": "word"},
         {"unit": ["word"], "lowercase": True},
         {"lowercase": False},
+        {"unit": "character", "lowercase": True},
     ):
         with pytest.raises(RunError, match="a saved unit has"):
-            unit_from_json(damaged)
+            unit_from_json("word", damaged)
+
+
+def test_what_a_unit_says_of_itself():
+    said = {
+        name: (part.grain, part.counted, part.learned)
+        for name in UNITS.names()
+        for part in [UNITS.find(name)]
+    }
+    assert said == {
+        "word": ("word", True, False),
+        "character": ("character", True, False),
+        "byte": ("character", False, False),
+        "bpe": ("piece", False, True),
+    }
+
+
+class Syllables(Unit):
+    """Learns the letters that syllables end at."""
+
+    learned = True
+
+    def __init__(self, *, lowercase=False, shortest=1):
+        super().__init__(lowercase=lowercase)
+        self.shortest = shortest
+        self.ends = ""
+
+    def cut(self, text):
+        found, piece = [], ""
+        for letter in text:
+            piece += letter
+            if letter in self.ends and len(piece) >= self.shortest:
+                found.append(piece)
+                piece = ""
+        return [*found, *([piece] if piece else [])]
+
+    def join(self, tokens):
+        return "".join(tokens)
+
+    def learn(self, texts, size):
+        letters = sorted({letter for text in texts for letter in text if letter in "aeiou"})
+        self.ends = "".join(letters[:size])
+
+    def state(self):
+        return {"ends": self.ends}
+
+    def restore(self, state):
+        self.ends = state["ends"]
+
+
+def test_a_users_unit_learns_and_is_restored(monkeypatch):
+    monkeypatch.setattr(UNITS, "_added", {"syllables": Syllables})
+    unit = make_unit("syllables", training=["Bananas", "pile"], lowercase=True)
+    assert unit.ends == "aei"
+    assert unit.split("BANANE") == ["ba", "na", "ne"]
+    assert make_unit("syllables", training=["banane"], size=1).split("banane") == ["ba", "na", "ne"]
+    saved = json.loads(json.dumps(unit_to_json("syllables", unit)))
+    assert saved == {"unit": "syllables", "lowercase": True, "ends": "aei"}
+    again = unit_from_json("syllables", saved, {"shortest": 3})
+    assert again.split("BANANE") == ["bana", "ne"]
+    with pytest.raises(ArgumentError, match=r"text\.unit_options has 'longest', unknown to Syllables"):
+        make_unit("syllables", training=[], options={"longest": 3})
 
 
 def test_tokenizers_are_imported_for_bpe_only():
     code = (
-        "import sys\nfrom elman.text.units import make_unit\n"
-        "make_unit('word').split('a b')\nprint('tokenizers' in sys.modules, 'torch' in sys.modules)"
+        "import sys\nfrom elman.text.units.base import empty_unit\n"
+        "empty_unit('word', lowercase=False).split('a b')\n"
+        "print('tokenizers' in sys.modules, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

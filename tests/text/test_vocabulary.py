@@ -94,17 +94,17 @@ def test_mistakes(tokens, problem):
     with pytest.raises(ArgumentError, match=problem):
         Vocabulary(tokens)
     with pytest.raises(RunError, match=problem):
-        Vocabulary.from_json({"tokens": tokens})
+        Vocabulary.from_json(tokens)
 
 
 def test_saved_and_restored():
     vocabulary = Vocabulary.build({"naïve": 3, "😀": 2, "\u0301": 1, " ": 1})
-    restored = Vocabulary.from_json(json.loads(json.dumps(vocabulary.to_json())))
+    restored = Vocabulary.from_json(json.loads(json.dumps(vocabulary.tokens)))
     assert restored.tokens == vocabulary.tokens
     assert restored.index == vocabulary.index
 
 
-@pytest.mark.parametrize("damaged", [None, [], {}, {"tokens": "abc"}, {"tokens": [], "more": 1}])
+@pytest.mark.parametrize("damaged", [None, {}, "abc", {"tokens": []}])
 def test_a_damaged_file_is_named_as_such(damaged):
     with pytest.raises(RunError, match="saved vocabulary"):
         Vocabulary.from_json(damaged)

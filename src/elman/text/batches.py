@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +71,27 @@ def pad(rows: Sequence[Integers], value: int = 0) -> tuple[NDArray[np.int64], ND
     return padded, lengths
 
 
+class EpochBatches(Protocol):
+    """The batches of an epoch, in order; ``examples`` is how many there are in all of them."""
+
+    examples: int
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: int, /) -> Any: ...
+
+
+class Shuffled(list[NDArray[np.int64]]):
+    """Batches of examples of these lengths, in an order that seed and epoch decide."""
+
+    def __init__(
+        self, lengths: Integers, *, size: int | None, tokens: int | None, seed: int, epoch: int
+    ) -> None:
+        plan = plan_batches(lengths, size=size, tokens=tokens, seed=seed, epoch=epoch, shuffle=True)
+        super().__init__(plan)
+        self.examples = len(lengths)
+
+
 class Segments:
     """One long sequence as ``rows`` parallel parts, cut in time for truncated backpropagation.
 
@@ -95,13 +116,12 @@ class Segments:
             if value < 1:
                 raise ArgumentError(f"{name} is {value}; it must be at least 1")
         if len(ids) <= rows:
-            raise ArgumentError(
-                f"a stream of {len(ids)} ids is too short for {rows} rows, which take at least {rows + 1}; "
-                "give more text or ask for fewer rows"
-            )
+            short = f"a stream of {len(ids)} ids is too short for {rows} rows, which take at least {rows + 1}"
+            raise ArgumentError(f"{short}; give more text or ask for fewer rows")
         self.rows, self.length = rows, length
         self.steps, self.remainder = divmod(len(ids) - 1, rows)
         served = rows * self.steps
+        self.examples = rows * len(self)  # an example of a stream is a segment of a row
         self._inputs = ids[:served].reshape(rows, self.steps)  # views: a memory-mapped file stays on disk
         self._targets = ids[1 : served + 1].reshape(rows, self.steps)
 
@@ -120,10 +140,8 @@ class Segments:
 def _checked_lengths(lengths: Integers) -> NDArray[np.int64]:
     lengths = np.asarray(lengths)
     if lengths.ndim != 1 or (len(lengths) and not np.issubdtype(lengths.dtype, np.integer)):
-        raise ArgumentError(
-            f"lengths is an array of {lengths.dtype} with shape {lengths.shape}; "
-            "it must be one row of whole numbers"
-        )
+        found = f"an array of {lengths.dtype} with shape {lengths.shape}"
+        raise ArgumentError(f"lengths is {found}; it must be one row of whole numbers")
     if (lengths < 0).any():
         raise ArgumentError(f"lengths[{lengths.argmin()}] is {lengths.min()}; a length is at least 0")
     return lengths.astype(np.int64)
@@ -147,16 +165,9 @@ def _cut(
         count = len(order) - start
         if size is not None:
             count = min(count, size)
-        if tokens is not None:
-            count = _fitting(widths, start, min(count, tokens), tokens)
+        if tokens is not None:  # the last of these is the longest, so the positions only grow with the count
+            counts = range(1, min(count, tokens) + 1)
+            count = max(1, bisect_right(counts, tokens, key=lambda n: n * widths[start + n - 1]))
         batches.append(order[start : start + count])
         start += count
     return batches
-
-
-def _fitting(widths: list[int], start: int, most: int, tokens: int) -> int:
-    """How many examples from ``start`` on fill at most ``tokens`` positions; at least one."""
-    # In order of length the last example is the longest, so the positions only grow with the count.
-    return max(
-        1, bisect_right(range(1, most + 1), tokens, key=lambda count: count * widths[start + count - 1])
-    )

@@ -1,29 +1,21 @@
 """From lines to cells: delimited rows, quoted or not, JSON objects, and the columns that a user names."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from elman.errors import (
-    ColumnError,
-    ConfigError,
-    DataError,
-    NulError,
-    SyntaxProblem,
-    is_text,
-    nearest,
-    shortened,
-)
+from elman.errors import ColumnError, ConfigError, NulError, SyntaxProblem, is_text, nearest, shortened
 from elman.text.files import Line, Repairs
 
 WHITE = " \t"  # what separates words and surrounds fields; every other white space is a character
 DELIMITERS = {"tab": "\t", "comma": ",", "space": " "}
 QUOTING = (",", ";")  # these files quote as RFC 4180 has it; tab and the others never do
 LONGEST_QUOTE = 10_000  # lines; so that one forgotten quote does not swallow a whole corpus
+
+QUOTED_WELL = 'quote the whole field, with no space outside the quotes, and double each " inside'
 
 _WORDS = re.compile(r"[^ \t]+")
 _CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')  # group 1: outside of every string
@@ -148,18 +140,17 @@ def separated_rows(lines: Iterator[Line], separator: str, prefix: str, repairs: 
             repairs["blank line skipped"] += 1
             continue
         if not line.text.startswith(prefix):
-            raise SyntaxProblem(
-                f"the line does not begin with {prefix!r}",
-                path=line.path,
-                line=line.number,
-                column=1,
-                text=line.text,
-                remedy="begin every line with the prefix, or set another one",
-            )
+            remedy = "begin every line with the prefix, or set another one"
+            raise line.error(SyntaxProblem, f"the line does not begin with {prefix!r}", remedy, 1)
         text = line.text.removeprefix(prefix)
         found = [match.start() for match in pattern.finditer(text)]
         if len(found) != 1:
-            raise _separator_problem(line, separator, [len(prefix) + start for start in found])
+            said, place = f"no separator {separator!r}", len(line.text.rstrip(WHITE))
+            remedy = "write it between the two sides, or set another separator"
+            if found:
+                said, place = f"{len(found)} separators {separator!r} instead of 1", len(prefix) + found[1]
+                remedy = "set a separator that the texts themselves do not hold"
+            raise line.error(ColumnError, said, remedy, place + 1)
         first = text[: found[0]].removesuffix(before)
         second = text[found[0] + len(core) :].removeprefix(after)
         columns = (len(prefix) + 1, len(line.text) - len(second) + 1)
@@ -176,14 +167,8 @@ def check_width(row: Row, width: int, reason: str, repairs: Repairs, remedy: str
     if len(cells) != width:
         end = (row.line, len(row.line.text.rstrip(WHITE)) + 1)
         line, column = places[width] if len(cells) > width else end
-        raise ColumnError(
-            f"{counted(len(cells), 'column')} instead of {width}, {reason}",
-            path=line.path,
-            line=line.number,
-            column=column,
-            text=line.text,
-            remedy=remedy,
-        )
+        said = f"{counted(len(cells), 'column')} instead of {width}, {reason}"
+        raise line.error(ColumnError, said, remedy, column)
 
 
 def find_columns(first: Row, columns: Mapping[str, int | str]) -> dict[str, int]:
@@ -201,14 +186,7 @@ def find_columns(first: Row, columns: Mapping[str, int | str]) -> dict[str, int]
         if len(matches) != 1:
             end = (first.line, len(first.line.text) + 1)
             line, place = first.places[matches[1]] if matches else end
-            raise ColumnError(
-                f"{role} is column {column!r}, but {said}",
-                path=line.path,
-                line=line.number,
-                column=place,
-                text=line.text,
-                remedy=remedy,
-            )
+            raise line.error(ColumnError, f"{role} is column {column!r}, but {said}", remedy, place)
         found[role] = matches[0]
     return found
 
@@ -223,14 +201,12 @@ def counted(number: int, thing: str) -> str:
 
 def json_object(line: Line) -> dict[str, Any]:
     """A line of JSON that must be one object; numbers stay the text that they are."""
-
-    def problem(said: str, column: int | None = None, text: str = line.text) -> SyntaxProblem:
-        remedy = 'each line must be one whole JSON object, as in {"text": "…"}'
-        return SyntaxProblem(said, path=line.path, line=line.number, column=column, text=text, remedy=remedy)
+    remedy = 'each line must be one whole JSON object, as in {"text": "…"}'
+    problem = partial(line.error, SyntaxProblem, remedy=remedy)
 
     def constant(name: str) -> None:
         place = next(match.start(1) for match in _CONSTANT.finditer(line.text) if match.group(1))
-        raise problem(f"{name} is no JSON value", place + 1)
+        raise problem(f"{name} is no JSON value", column=place + 1)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -245,7 +221,7 @@ def json_object(line: Line) -> dict[str, Any]:
             line.text, object_pairs_hook=unique, parse_constant=constant, parse_int=str, parse_float=str
         )
     except json.JSONDecodeError as mistake:
-        raise problem(f"not JSON, {mistake.msg}", mistake.pos + 1) from None
+        raise problem(f"not JSON, {mistake.msg}", column=mistake.pos + 1) from None
     except RecursionError:
         raise problem("JSON nested too deeply") from None
     if not isinstance(value, dict):
@@ -255,24 +231,20 @@ def json_object(line: Line) -> dict[str, Any]:
 
 def json_text(line: Line, value: dict[str, Any], key: str) -> str:
     """The value of a key as text; strings, numbers and booleans have one, null, lists and objects do not."""
-
-    def problem(kind: type[DataError], said: str, remedy: str) -> DataError:
-        return kind(said, path=line.path, line=line.number, text=line.text, remedy=remedy)
-
     if key not in value:
-        raise problem(ColumnError, f"there is no key {key!r}", nearest(key, value))
+        raise line.error(ColumnError, f"there is no key {key!r}", nearest(key, value))
     found = value[key]
     if isinstance(found, bool):
         return "true" if found else "false"
     if not isinstance(found, str):
         kind = "null" if found is None else "a list" if isinstance(found, list) else "an object"
         remedy = "give a string, a number or a boolean"
-        raise problem(SyntaxProblem, f"the value of {key!r} is {kind}", remedy)
+        raise line.error(SyntaxProblem, f"the value of {key!r} is {kind}", remedy)
     if "\0" in found:
-        raise problem(NulError, f"the value of {key!r} has a NUL character", r"take \u0000 out")
+        raise line.error(NulError, f"the value of {key!r} has a NUL character", r"take \u0000 out")
     if not is_text(found):
         remedy = r"write both halves, as in \ud83d\ude00"
-        raise problem(SyntaxProblem, f"the value of {key!r} has half a surrogate pair", remedy)
+        raise line.error(SyntaxProblem, f"the value of {key!r} has half a surrogate pair", remedy)
     return found
 
 
@@ -285,13 +257,14 @@ def _quoted_row(first: Line, rest: Iterator[Line], delimiter: str, repairs: Repa
         if line.text.startswith('"', position):
             cell, line, position = _quoted_cell(line, rest, position)
             if not line.text.startswith(delimiter, position) and position < len(line.text):
-                raise _quote_problem("text after a closing quote", line, position)
+                raise line.error(SyntaxProblem, "text after a closing quote", QUOTED_WELL, position + 1)
         else:
             end = line.text.find(delimiter, position)
             end = len(line.text) if end < 0 else end
             cell = line.text[position:end]
             if '"' in cell:
-                raise _quote_problem("a quote inside an unquoted field", line, position + cell.index('"'))
+                place = position + cell.index('"') + 1
+                raise line.error(SyntaxProblem, "a quote inside an unquoted field", QUOTED_WELL, place)
             cell, position = stripped(cell, repairs), end
         row.cells.append(cell)
         if position == len(line.text):
@@ -314,32 +287,5 @@ def _quoted_cell(first: Line, rest: Iterator[Line], opening: int) -> tuple[str, 
             parts.append(line.text[position:] + "\n")
             following = next(rest, None) if line.number - first.number < LONGEST_QUOTE else None
             if following is None:
-                raise _quote_problem("this quote is never closed", first, opening)
+                raise first.error(SyntaxProblem, "this quote is never closed", QUOTED_WELL, opening + 1)
             line, position = following, 0
-
-
-def _separator_problem(line: Line, separator: str, found: list[int]) -> ColumnError:
-    """``found`` has the positions of a separator that should stand just once."""
-    said, remedy = f"no separator {separator!r}", "write it between the two sides, or set another separator"
-    if found:
-        said = f"{len(found)} separators {separator!r} instead of 1"
-        remedy = "set a separator that the texts themselves do not hold"
-    return ColumnError(
-        said,
-        path=line.path,
-        line=line.number,
-        column=(found[1] if found else len(line.text.rstrip(WHITE))) + 1,
-        text=line.text,
-        remedy=remedy,
-    )
-
-
-def _quote_problem(said: str, line: Line, position: int) -> SyntaxProblem:
-    return SyntaxProblem(
-        said,
-        path=line.path,
-        line=line.number,
-        column=position + 1,
-        text=line.text,
-        remedy='quote the whole field, with no space outside the quotes, and double each " inside',
-    )

@@ -1,7 +1,5 @@
 """Lines out of files: plain, gzip, xz or standard input, decoded strictly, each with its place."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -10,17 +8,18 @@ import os
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from elman.errors import EncodingError, FileError, NulError, SyntaxProblem
+from elman.errors import DataError, EncodingError, FileError, NulError, SyntaxProblem
 
 LONGEST_LINE = 1 << 28  # bytes; a "line" beyond this is a file without line ends, not text
 
+UNPACKING: dict[str, Callable[[str], Any]] = {".gz": gzip.open, ".xz": lzma.open}
 MARK = b"\xef\xbb\xbf"  # UTF-8's byte order mark
 
 SIGNATURES = {
@@ -43,6 +42,15 @@ class Line:
     text: str
     path: str
     number: int
+
+    def error(self, kind: type[DataError], problem: str, remedy: str, column: int | None = None) -> DataError:
+        """An error to raise about this line, or about what begins at a column of it, counted from 1."""
+        return kind(problem, path=self.path, line=self.number, column=column, text=self.text, remedy=remedy)
+
+    def error_at(self, place: int, kind: type[DataError], problem: str, remedy: str) -> DataError:
+        """An error about one character, with enough of a long line to recognise the place."""
+        around = self.text[max(0, place - 20) : place + 30].rstrip("\r\n")
+        return replace(self, text=around).error(kind, problem, remedy, place + 1)
 
 
 class Repairs(Counter[str]):
@@ -79,33 +87,13 @@ def open_lines(path: str | os.PathLike[str], repairs: Repairs | None = None) -> 
             for number, raw in enumerate(raw_lines, 1):
                 if number == 1 and not (raw := _checked_start(raw, name, repairs)):
                     continue
-                if len(raw) == LONGEST_LINE and raw[-1:] != b"\n":
-                    raise _endless(name, number)
-                try:
-                    text = raw.decode()
-                except UnicodeDecodeError as problem:
-                    raise _not_utf8(problem, name, number) from None
-                if "\0" in text:
-                    raise _nul(text, name, number)
-                if text[-1:] == "\n":
-                    text = text[:-1]
+                text = _decoded(raw, name, number).removesuffix("\n")
                 if text[-1:] == "\r":
                     text = text.rstrip("\r")
                     repairs["Windows line end (CRLF) removed"] += 1
                 yield Line(text, name, number)
     except (OSError, EOFError, zlib.error, lzma.LZMAError, MemoryError) as problem:
         raise _unreadable(problem, name, number) from problem
-
-
-def write_text(path: Path, text: str) -> None:
-    """The whole text on the disk, or the file as it was."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)  # what a kill left; or a link, which must not be written through
-    with temporary.open("x", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
@@ -126,7 +114,7 @@ def inner_ending(path: str) -> str:
     ('.tsv', '')
     """
     inner = Path(path)
-    return (inner.with_suffix("") if inner.suffix.lower() in (".gz", ".xz") else inner).suffix.lower()
+    return (inner.with_suffix("") if inner.suffix.lower() in UNPACKING else inner).suffix.lower()
 
 
 def _opened(path: str) -> AbstractContextManager[BinaryIO]:
@@ -134,89 +122,54 @@ def _opened(path: str) -> AbstractContextManager[BinaryIO]:
         if sys.stdin is None:
             raise FileError("there is no standard input", path="<stdin>", remedy="name a file")
         return nullcontext(cast(BinaryIO, sys.stdin.buffer))
-    packing = Path(path).suffix.lower()
+    unpack = UNPACKING.get(Path(path).suffix.lower())
     try:
-        if packing == ".gz":
-            return _buffered(gzip.open(path))
-        if packing == ".xz":
-            return _buffered(lzma.open(path))
-        return open(path, "rb")
+        if unpack is None:
+            return open(path, "rb")
+        # Buffered, a stream has a ``readline`` in C: those of gzip and lzma go through Python.
+        return cast(BinaryIO, io.BufferedReader(unpack(path), 1 << 16))
     except ValueError as problem:
         raise _unreadable(problem, path, 0) from problem
 
 
-def _buffered(handle: Any) -> BinaryIO:
-    """The same stream with a ``readline`` in C: those of gzip and lzma go through Python."""
-    return cast(BinaryIO, io.BufferedReader(handle, 1 << 16))
-
-
 def _checked_start(raw: bytes, name: str, repairs: Repairs) -> bytes:
     """The first line without its byte order mark, if the file can be UTF-8 text with ``\\n`` at all."""
+    not_text = partial(EncodingError, path=name, line=1, column=1)
     for signature, (kind, command) in SIGNATURES.items():
         if raw.startswith(signature):
-            raise EncodingError(
-                f"the file is {kind}, not UTF-8 text", path=name, line=1, column=1, remedy=command
-            )
+            raise not_text(f"the file is {kind}, not UTF-8 text", remedy=command)
     if len(raw) > 3 and raw.strip(b"\0\n") and not (any(raw[::2]) and any(raw[1::2])):
-        raise EncodingError(
-            "every second byte is NUL: the file seems to be UTF-16",
-            path=name,
-            line=1,
-            column=1,
-            remedy="iconv -f UTF-16LE (or UTF-16BE) -t UTF-8",
-        )
+        said = "every second byte is NUL: the file seems to be UTF-16"
+        raise not_text(said, remedy="iconv -f UTF-16LE (or UTF-16BE) -t UTF-8")
     if raw.startswith(MARK):
         raw = raw[len(MARK) :]
         repairs["byte order mark removed"] += 1
     if raw[-1:] != b"\n" and b"\r" in raw.rstrip(b"\r"):
-        text = raw.decode(errors="replace")
-        raise SyntaxProblem(
-            "the file's lines end in a carriage return alone, as on old Macs",
-            path=name,
-            line=1,
-            column=text.index("\r") + 1,
-            text=_around(text, text.index("\r")),
-            remedy=r"convert it: tr '\r' '\n'",
-        )
+        text, remedy = raw.decode(errors="replace"), r"convert it: tr '\r' '\n'"
+        said = "the file's lines end in a carriage return alone, as on old Macs"
+        raise Line(text, name, 1).error_at(text.index("\r"), SyntaxProblem, said, remedy)
     return raw
 
 
-def _not_utf8(problem: UnicodeDecodeError, name: str, number: int) -> EncodingError:
-    raw, start = problem.object, problem.start
-    wrong = " ".join(f"0x{byte:02X}" for byte in raw[start : problem.end])
-    return EncodingError(
-        f"not UTF-8, {problem.reason}: {wrong}",
-        path=name,
-        line=number,
-        column=len(raw[:start].decode()) + 1,
-        text=_around(raw.decode(errors="replace"), len(raw[:start].decode())),
-        remedy="save the file as UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8",
-    )
-
-
-def _nul(text: str, name: str, number: int) -> NulError:
-    return NulError(
-        "a NUL character, which no text has",
-        path=name,
-        line=number,
-        column=text.index("\0") + 1,
-        text=_around(text, text.index("\0")),
-        remedy=r"see whether the file is damaged or is no text; tr -d '\0' takes NULs out",
-    )
-
-
-def _around(text: str, place: int) -> str:
-    """Enough of a long line to recognise the place."""
-    return text[max(0, place - 20) : place + 30].rstrip("\r\n")
-
-
-def _endless(name: str, number: int) -> SyntaxProblem:
-    return SyntaxProblem(
-        f"a line of more than {LONGEST_LINE >> 20} MiB",
-        path=name,
-        line=number,
-        remedy=r"see whether the file is text, and that its lines end in \n",
-    )
+def _decoded(raw: bytes, name: str, number: int) -> str:
+    """A line as text; what cannot be one is an error with its place."""
+    if len(raw) == LONGEST_LINE and raw[-1:] != b"\n":
+        said = f"a line of more than {LONGEST_LINE >> 20} MiB"
+        remedy = r"see whether the file is text, and that its lines end in \n"
+        raise SyntaxProblem(said, path=name, line=number, remedy=remedy)
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as problem:
+        wrong = " ".join(f"0x{byte:02X}" for byte in raw[problem.start : problem.end])
+        said = f"not UTF-8, {problem.reason}: {wrong}"
+        remedy = "save the file as UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8"
+        line, place = Line(raw.decode(errors="replace"), name, number), len(raw[: problem.start].decode())
+        raise line.error_at(place, EncodingError, said, remedy) from None
+    if "\0" in text:
+        said = "a NUL character, which no text has"
+        remedy = r"see whether the file is damaged or is no text; tr -d '\0' takes NULs out"
+        raise Line(text, name, number).error_at(text.index("\0"), NulError, said, remedy)
+    return text
 
 
 def _unreadable(problem: Exception, name: str, number: int) -> FileError:

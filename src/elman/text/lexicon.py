@@ -1,7 +1,5 @@
 """The distinct words of some examples, each with its numbers: vocabulary, vectors, letters."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -32,16 +30,10 @@ class Lexicon:
         vectors: Mapping[str, int] | None = None,
         *,
         lower: bool = False,
-        longest: int = LONGEST,
     ) -> None:
         """``lower``: the vocabulary is looked up in lower case; letters and vectors see the word as it is."""
+        self.vocabulary, self.characters, self.vectors = vocabulary, characters, vectors or {}
         self.lower = lower
-        self.vocabulary, self.characters, self.vectors, self.longest = (
-            vocabulary,
-            characters,
-            vectors or {},
-            longest,
-        )
         self._places: dict[str, int] = {}
         self._tokens: list[int] = []
         self._vectors: list[int] = []
@@ -63,16 +55,11 @@ class Lexicon:
         letters, lengths = pad([self._letters[i] for i in ids])
         return tokens, vectors, letters, lengths
 
-    def _spelled(self, word: str) -> str:
-        half = self.longest // 2
-        return word if len(word) <= self.longest else word[:half] + word[-half:]
-
     def _add(self, word: str) -> int:
         place = self._places[word] = len(self._tokens)
         self._tokens.append(self.vocabulary.id(word.lower() if self.lower else word))
         self._vectors.append(self.vectors.get(word, self.vectors.get(word.lower(), 0)))
-        letters = (
-            [] if self.characters is None or word == UNKNOWN else self.characters.ids(self._spelled(word))
-        )
+        spelt = word if len(word) <= LONGEST else word[: LONGEST // 2] + word[-LONGEST // 2 :]
+        letters = [] if self.characters is None or word == UNKNOWN else self.characters.ids(spelt)
         self._letters.append(np.array(letters or [self.vocabulary.index[UNKNOWN]], dtype=np.int64))
         return place

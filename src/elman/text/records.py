@@ -1,17 +1,21 @@
-"""What all readers share: a source, the records out of it, two files side by side, nothing at all."""
+"""What all readers share: a source, the records out of it, two files side by side."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
 from elman.errors import ConfigError, DataError, EmptyError, UnbalancedError, nearest
-from elman.text.columns import Row, column_mistakes, delimiter_mistake, is_blank, separator_mistakes
+from elman.registry import READERS
+from elman.text.columns import (
+    Row,
+    column_mistakes,
+    delimiter_mistake,
+    is_blank,
+    separator_mistakes,
+)
 from elman.text.files import Line, Repairs, inner_ending, open_lines
 
-FORMATS = ("text", "conllu", "columns", "delimited", "jsonl", "parallel", "separated")
 ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".conllu": "conllu"}
 
 
@@ -22,6 +26,9 @@ class Record:
     ``lines`` has the line of each token of a column file; ``places`` the (line, column) of each field
     that lies beside others in its line; ``target`` the second of two parallel files, where the last
     field comes from.
+
+    >>> Record({"text": "a cat", "label": "animal"}, "reviews.tsv", 12).fields["label"]
+    'animal'
     """
 
     fields: dict[str, Any]
@@ -79,49 +86,42 @@ class Source:
     format: str | None = None
     separator: str | None = None
     prefix: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the reader
 
     def __post_init__(self) -> None:
         mistakes = column_mistakes(self.columns or {})
-        if self.format is not None and self.format not in FORMATS:
-            mistakes.append(f"format is {self.format!r}: {nearest(self.format, FORMATS)}")
+        if self.format is not None and ":" not in self.format and self.format not in READERS.names():
+            mistakes.append(f"format is {self.format!r}: {nearest(self.format, READERS.names())}")
         if self.delimiter is not None and (wrong := delimiter_mistake(self.delimiter)):
             mistakes.append(wrong)
         if self.target is not None and self.format not in (None, "parallel"):
-            mistakes.append(
-                f"a second file, {self.target}, but the format is {self.format!r}, not 'parallel'"
-            )
+            another = f"the format is {self.format!r}, not 'parallel'"
+            mistakes.append(f"a second file, {self.target}, but {another}")
         mistakes += separator_mistakes(self.separator, self.prefix)
         mistakes += self._layout_mistakes()
         if self.path == self.target == "-":
             mistakes.append("both files are standard input; name one of them")
         if mistakes:
-            raise ConfigError(f"{self.path}: {'; '.join(mistakes)}")
+            raise self.error("; ".join(mistakes))
+
+    def error(self, problem: str) -> ConfigError:
+        """An error to raise about how this source is said to be laid out."""
+        return ConfigError(f"{self.path}: {problem}")
 
     def _layout_mistakes(self) -> list[str]:
         """A separator says all about a file's layout; what else is said would contradict it."""
         if self.separator is None:
             return ["the format 'separated' needs a separator"] if self.format == "separated" else []
-        others = {
-            "a second file": self.target,
-            "named columns": self.columns,
-            "a delimiter": self.delimiter,
-            f"the format {self.format!r}": None if self.format == "separated" else self.format,
-        }
-        return [
-            f"a separator, {self.separator!r}, and {other}; leave out one of them"
-            for other, value in others.items()
-            if value is not None
-        ]
+        others = {"a second file": self.target, "named columns": self.columns, "a delimiter": self.delimiter}
+        if self.format != "separated":
+            others[f"the format {self.format!r}"] = self.format
+        too_much = [other for other, value in others.items() if value is not None]
+        return [f"a separator, {self.separator!r}, and {other}; leave out one of them" for other in too_much]
 
-    def kind(self, usual: str, allowed: tuple[str, ...]) -> str:
+    def kind(self, usual: str) -> str:
         """The format: as said, else by the separator, the second file, the name, or as is usual."""
         by_name = "parallel" if self.target is not None else ENDINGS.get(inner_ending(self.path), usual)
-        kind = self.format or ("separated" if self.separator is not None else by_name)
-        if kind not in allowed:
-            raise ConfigError(
-                f"{self.path}: the format {kind!r} cannot be read for this; set one of {', '.join(allowed)}"
-            )
-        return kind
+        return self.format or ("separated" if self.separator is not None else by_name)
 
 
 def record_of(row: Row, numbers: dict[str, int]) -> Record:
@@ -130,46 +130,39 @@ def record_of(row: Row, numbers: dict[str, int]) -> Record:
     places = [row.places[number] for number in numbers.values()]
     numbered = tuple((line.number, column) for line, column in places)
     record = Record(fields, row.line.path, row.line.number, places=numbered)
-    check_filled(record, [line for line, _ in places])
-    return record
+    return filled(record, [line for line, _ in places])
 
 
-def check_filled(record: Record, lines: Sequence[Line]) -> None:
-    """Refuse a record that has an empty field; ``lines`` are those that the fields begin in."""
+def filled(record: Record, lines: Sequence[Line]) -> Record:
+    """A record without an empty field, or an error; ``lines`` are those that the fields begin in."""
     for (role, value), line in zip(record.fields.items(), lines, strict=True):
         if not value.strip():
             remedy = "fill it in, or take the line out"
             raise record.error(EmptyError, f"{role} is empty", field=role, text=line.text, remedy=remedy)
+    return record
 
 
-def at_least_one(source: Source, records: Iterator[Record]) -> Iterator[Record]:
-    """The same records; none at all is an error."""
-    record = None
-    for record in records:
-        yield record
-    if record is None:
-        path = "<stdin>" if source.path == "-" else source.path
-        raise EmptyError("nothing to read in this file", path=path, remedy="check that it is the right one")
+def columns_of(source: Source, roles: tuple[str, ...], usual: Iterable[int | str]) -> dict[str, int | str]:
+    """The column of each role."""
+    if source.columns is None:
+        return dict(zip(roles, usual, strict=True))
+    for role in roles:
+        if role not in source.columns:
+            raise source.error(f"no column is named for {role!r}; {nearest(role, source.columns)}")
+    return {role: source.columns[role] for role in roles}
 
 
 def paired_lines(source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[tuple[Line, ...]]:
     """Lines side by side out of as many files as there are roles; lines that are blank in all are skipped."""
     paths = [path for path in (source.path, source.target) if path is not None][: len(roles)]
     if len(paths) < len(roles):
-        raise ConfigError(
-            f"{source.path}: {', '.join(roles)} in parallel need {len(roles)} files, not {len(paths)}"
-        )
+        raise source.error(f"{', '.join(roles)} in parallel need {len(roles)} files, not {len(paths)}")
     for lines in zip_longest(*(open_lines(path, repairs) for path in paths)):
         present = tuple(line for line in lines if line is not None)
         if all(is_blank(line) for line in present):
             repairs["blank line skipped"] += 1
         elif len(present) < len(roles):
-            raise UnbalancedError(
-                f"this file goes on, but {paths[lines.index(None)]} has no line {present[0].number}",
-                path=present[0].path,
-                line=present[0].number,
-                text=present[0].text,
-                remedy="both files must have the same number of lines",
-            )
+            said = f"this file goes on, but {paths[lines.index(None)]} has no line {present[0].number}"
+            raise present[0].error(UnbalancedError, said, "both files must have the same number of lines")
         else:
             yield present

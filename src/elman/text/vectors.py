@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.errors import VectorsError, shortened
+from elman.errors import DataError, VectorsError, shortened
 from elman.text.files import Line, Repairs, open_lines
 
 REPEATED = "second vector of a word skipped"
@@ -42,32 +42,6 @@ class Vectors:
         found = [self.find(word) for word in words]
         nothing = np.zeros(self.matrix.shape[1], dtype=np.float32)
         return np.stack([nothing if row is None else self.matrix[row] for row in found])
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """How much of a text has vectors: of its distinct words (types) and of its running words (tokens).
-
-    ``lower_types`` and ``lower_tokens`` are those among them found by their lower-case form only.
-
-    >>> vectors = Vectors(["the", "cat"], np.zeros((2, 3), np.float32))
-    >>> print(coverage(vectors, {"The": 1, "the": 2, "dog": 1}).sentence())
-    vectors for 2 of 3 types (66.7 %) and 3 of 4 tokens (75.0 %); in lower case only: 1 type, 1 token
-    """
-
-    types: int
-    tokens: int
-    of_types: int
-    of_tokens: int
-    lower_types: int
-    lower_tokens: int
-
-    def sentence(self) -> str:
-        types = _share(self.types, self.of_types, "type")
-        tokens = _share(self.tokens, self.of_tokens, "token")
-        lower = f"{_plural(self.lower_types, 'type')}, {_plural(self.lower_tokens, 'token')}"
-        found = f"vectors for {types} and {tokens}"
-        return f"{found}; in lower case only: {lower}" if self.lower_types else found
 
 
 def read_vectors(path: str | os.PathLike[str], wanted: Container[str] | None = None) -> Vectors:
@@ -112,18 +86,19 @@ def wanted_forms(words: Iterable[str]) -> set[str]:
     return {form for word in words for form in (word, word.lower())}
 
 
-def coverage(vectors: Vectors, counts: Mapping[str, int]) -> Coverage:
-    """Which share of the counted words has a vector, by their own form or by the lower-case one."""
+def coverage(vectors: Vectors, counts: Mapping[str, int]) -> str:
+    """How many of the counted words have a vector, as types and as tokens; by their lower-case form, too.
+
+    >>> vectors = Vectors(["the", "cat"], np.zeros((2, 3), np.float32))
+    >>> print(coverage(vectors, {"The": 1, "the": 2, "dog": 1}))
+    vectors for 2 of 3 types (66.7 %) and 3 of 4 tokens (75.0 %); in lower case only: 1 type, 1 token
+    """
     found = [word for word in counts if vectors.find(word) is not None]
     lower = [word for word in found if word not in vectors.index]
-    return Coverage(
-        types=len(found),
-        tokens=sum(counts[word] for word in found),
-        of_types=len(counts),
-        of_tokens=sum(counts.values()),
-        lower_types=len(lower),
-        lower_tokens=sum(counts[word] for word in lower),
-    )
+    types = _share(len(found), len(counts), "type")
+    tokens = _share(sum(counts[word] for word in found), sum(counts.values()), "token")
+    only = f"{_plural(len(lower), 'type')}, {_plural(sum(counts[word] for word in lower), 'token')}"
+    return f"vectors for {types} and {tokens}" + (f"; in lower case only: {only}" if lower else "")
 
 
 def _header(line: Line) -> tuple[int | None, int]:
@@ -167,26 +142,22 @@ def _parsed(line: Line, numbers: str, width: int) -> array[float]:
     return row
 
 
-def _first_bad_number(line: Line, width: int) -> VectorsError:
+def _first_bad_number(line: Line, width: int) -> DataError:
     items = [*re.finditer(r"\S+", line.text)][-width:]
     values = [_number(item[0]) for item in items]
     place = next(i for i, v in enumerate(values) if v is None or not math.isfinite(array("f", [v])[0]))
     problem = "no number" if values[place] is None else "no finite 32-bit number"
-    item = items[place]
-    return _error(
-        line, f"number {place + 1} of {width} is {shortened(item[0])!r}, {problem}", item.start() + 1
-    )
+    said = f"number {place + 1} of {width} is {shortened(items[place][0])!r}, {problem}"
+    return _error(line, said, items[place].start() + 1)
 
 
-def _miscounted(line: Line, count: int, width: int) -> VectorsError:
+def _miscounted(line: Line, count: int, width: int) -> DataError:
     return _error(line, f"{_plural(count, 'number')}; vectors have {width} here")
 
 
-def _error(line: Line, problem: str, column: int | None = None) -> VectorsError:
+def _error(line: Line, problem: str, column: int | None = None) -> DataError:
     remedy = "a line is a word and its numbers, separated by spaces; mend or delete the line"
-    return VectorsError(
-        problem, path=line.path, line=line.number, column=column, text=line.text, remedy=remedy
-    )
+    return line.error(VectorsError, problem, remedy, column)
 
 
 def _number(text: str) -> float | None:

@@ -32,9 +32,8 @@ class Vocabulary:
         self.index = {token: place for place, token in enumerate(self.tokens)}
         for place, token in enumerate(self.tokens):
             if self.index[token] != place:
-                raise ArgumentError(
-                    f"a vocabulary has {token!r} twice, at {place} and {self.index[token]}; keep one of them"
-                )
+                places = f"at {place} and {self.index[token]}"
+                raise ArgumentError(f"a vocabulary has {token!r} twice, {places}; keep one of them")
 
     @classmethod
     def build(
@@ -58,10 +57,8 @@ class Vocabulary:
         if size is not None:
             places = size - len(first) - len(alphabet)
             if places < 0:
-                raise ArgumentError(
-                    f"size is {size}; {len(first)} markers and an alphabet of {len(alphabet)} tokens "
-                    f"take at least {size - places}"
-                )
+                needed = f"{len(first)} markers and an alphabet of {len(alphabet)} tokens"
+                raise ArgumentError(f"size is {size}; {needed} take at least {size - places}")
             others = others[:places]
         return cls([*first, *sorted([*alphabet, *others], key=lambda token: (-counts.get(token, 0), token))])
 
@@ -85,15 +82,12 @@ class Vocabulary:
         find = self.index.get
         return [find(token, unknown) for token in tokens]
 
-    def to_json(self) -> dict[str, Any]:
-        return {"tokens": list(self.tokens)}
-
     @classmethod
-    def from_json(cls, obj: Any) -> Vocabulary:
-        """What :meth:`to_json` gave, checked."""
-        if not isinstance(obj, dict) or obj.keys() != {"tokens"} or not isinstance(obj["tokens"], list):
+    def from_json(cls, tokens: Any) -> Vocabulary:
+        """The ``tokens`` of a vocabulary as they were saved, checked."""
+        if not isinstance(tokens, list):
             raise RunError('a saved vocabulary is not {"tokens": [...]}; restore the file or train again')
         try:
-            return cls(obj["tokens"])
+            return cls(tokens)
         except ArgumentError as error:
             raise RunError(f"a saved vocabulary is damaged: {error.args[0]}") from None

@@ -1,0 +1,288 @@
+"""Fields of an example: how a text or a label becomes numbers, and what of that is kept in a run."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.config import TextSettings, VocabularySettings
+from elman.errors import LabelError, UnknownNameError, nearest
+from elman.text.files import Repairs
+from elman.text.lexicon import Lexicon
+from elman.text.records import Record
+from elman.text.units.base import PIECES, Unit, empty_unit, unit_from_json, unit_to_json
+from elman.text.vectors import Vectors, coverage, read_vectors, wanted_forms
+from elman.text.vocabulary import MARKERS, Vocabulary
+
+LARGEST = 50_000  # entries of a vocabulary whose size is not set
+FREQUENT_VECTORS = 50_000  # vectors of a file's first words that are kept beside those of the training data
+CAPITALS = 0.01  # share of words with a capital above which a text tells capitals from small letters
+
+State = dict[str, Any]  # of a field, as JSON
+
+
+class TextField:
+    """A text: its unit, its vocabulary, how often each token occurs, and pretrained vectors of the tokens.
+
+    >>> field = TextField(VocabularySettings())
+    >>> field.build_vocabulary(Counter(field.split("the cat sees the dog")))
+    ['vocabulary: 8 entries for 4 types, 100.00% of tokens']
+    >>> field.ids("the dog barks"), field.join(["the", "cat"])
+    ([4, 6, 1], 'the cat')
+    """
+
+    vocabulary: Vocabulary
+
+    def __init__(
+        self, settings: VocabularySettings, *, vectors: str | None = None, remove: str | None = None
+    ) -> None:
+        """
+        Args:
+            vectors: a file of pretrained vectors.
+            remove: a regular expression; what it matches is taken out of every text.
+        """
+        self.settings, self.vectors = settings, vectors
+        self._remove = re.compile(remove) if remove else None
+        self.counts: list[int] = []
+        self.vector_width = 0
+        self._matrix: NDArray[np.float32] | None = None  # of the vectors, until a model has them
+
+    @cached_property
+    def unit(self) -> Unit:
+        settings = self.settings
+        return empty_unit(settings.unit, lowercase=settings.lowercase, options=settings.unit_options)
+
+    # Between texts, tokens and numbers
+
+    def clean(self, text: str) -> str:
+        """The text without what the settings take out of it."""
+        return text if self._remove is None else self._remove.sub("", text)
+
+    def reference(self, text: str) -> str:
+        """The text as an output could be: without what is taken out, in lower case where all is."""
+        return self.clean(text).lower() if self.settings.lowercase else self.clean(text)
+
+    def split(self, text: str) -> list[str]:
+        return self.unit.split(self.clean(text))
+
+    def ids(self, text: str) -> list[int]:
+        return self.vocabulary.ids(self.split(text))
+
+    def join(self, tokens: Sequence[str]) -> str:
+        return self.unit.join(tokens)
+
+    def readable(self, tokens: Iterable[str]) -> list[str]:
+        """Each token as the text that it stands for; pieces of a character stay as they are spelt.
+
+        >>> TextField(VocabularySettings(unit="byte")).readable(["<0x41>", "<0xC3>"])
+        ['A', '<0xC3>']
+        """
+        texts = ((token, self.unit.join([token])) for token in tokens)
+        return [token if "\N{REPLACEMENT CHARACTER}" in text else text for token, text in texts]
+
+    # What is learned from the training data
+
+    def build_unit(self, texts: Iterable[str]) -> None:
+        """Let a unit that learns its tokens learn them, from texts that are clean; others do not look."""
+        if self.unit.learned:
+            shown = map(str.lower, texts) if self.settings.lowercase else texts
+            self.unit.learn(shown, self.settings.vocabulary_size or PIECES)
+
+    def build_vocabulary(
+        self,
+        counts: Counter[str],
+        *,
+        rare: int = 1,
+        limit: int | None = None,
+        lower: bool = False,
+        arrange: Callable[[Sequence[str]], list[str]] | None = None,
+        name: str = "vocabulary",
+    ) -> list[str]:
+        """The vocabulary of counted tokens, and what the file of vectors knows of them; notes for the user.
+
+        Args:
+            rare: how often a token occurs at least, where ``min_count`` is not set.
+            limit: the most entries where ``vocabulary_size`` is not set.
+            lower: tokens are looked up in lower case.
+            arrange: puts markers of one's own to the tokens; unset: the four markers come first.
+        """
+        settings = self.settings
+        if settings.vocabulary:
+            chosen = [*dict.fromkeys(map(str.lower, settings.vocabulary))] if lower else settings.vocabulary
+            tokens = [*MARKERS, *(token for token in chosen if token not in MARKERS)]
+            self.vocabulary = Vocabulary(tokens if arrange is None else arrange(chosen))
+        else:
+            least, alphabet = settings.min_count or rare, self.unit.alphabet()
+            size = None if self.unit.learned else settings.vocabulary_size or limit
+            built = Vocabulary.build(
+                counts, min_count=least, size=size, markers=arrange is None, alphabet=alphabet
+            )
+            self.vocabulary = built if arrange is None else Vocabulary(arrange(built.tokens))
+        self.counts = [counts[token] for token in self.vocabulary.tokens]
+        known = sum(count for token, count in counts.items() if token in self.vocabulary)
+        share = f"{known / max(1, counts.total()):.2%} of tokens"
+        notes = [f"{name}: {len(self.vocabulary):,} entries for {len(counts):,} types, {share}"]
+        if self.vectors:
+            vectors = self._read_vectors(self.vectors)
+            notes.append(f"{name}: {coverage(vectors, counts)}")
+            self.vector_width = vectors.matrix.shape[1]
+            self._matrix = vectors.rows(self.vocabulary.tokens[1:])
+        return notes
+
+    def share_unit(self, other: TextField) -> None:
+        self.unit = other.unit
+
+    def share(self, other: TextField) -> None:
+        """Take over all that the other field has learned; what is taken out of a text stays one's own."""
+        self.share_unit(other)
+        self.vocabulary, self.counts = other.vocabulary, other.counts
+        self.vector_width, self._matrix = other.vector_width, other._matrix
+
+    def take_matrix(self) -> NDArray[np.float32]:
+        """The vectors of all tokens but the first, read anew if a run is continued; kept no longer."""
+        matrix, self._matrix = self._matrix, None
+        if matrix is None:
+            matrix = self._read_vectors(str(self.vectors)).rows(self.vocabulary.tokens[1:])
+        return matrix
+
+    def state(self) -> State:
+        return {"tokens": self.vocabulary.tokens, "counts": self.counts, "vector_width": self.vector_width}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take back what ``state`` gave; of some fields, earlier versions kept the tokens alone."""
+        self.vocabulary = Vocabulary.from_json(state["tokens"])
+        self.counts = list(state.get("counts", ()))
+        self.vector_width = int(state.get("vector_width", 0))
+
+    def unit_state(self) -> State | None:
+        """What the unit has learned; None where it learns nothing."""
+        return unit_to_json(self.settings.unit, self.unit) if self.unit.learned else None
+
+    def restore_unit(self, saved: Any) -> None:
+        self.unit = unit_from_json(self.settings.unit, saved, self.settings.unit_options)
+
+    def _read_vectors(self, path: str) -> Vectors:
+        return read_vectors(path, wanted_forms(self.vocabulary.tokens))
+
+
+class WordField:
+    """Words that are kept as they are written, so that a rare one still has its letters and its vector.
+
+    ``text`` has the unit and the vocabulary. Where a network reads the ``letters`` of each word, that leaves
+    upper case to it; None: it will where the text tells capitals from small letters.
+    """
+
+    characters: Vocabulary
+
+    def __init__(self, settings: TextSettings, *, letters: bool | None) -> None:
+        self.text = TextField(settings)
+        self.vectors = settings.vectors
+        self.letters = letters
+        self.cased = False
+        self.vector_words: list[str] = []
+        self.vector_width = 0
+        self._matrix: NDArray[np.float32] | None = None
+
+    @property
+    def lower(self) -> bool:
+        return self.cased if self.letters is None else self.letters
+
+    def build(self, words: Counter[str]) -> list[str]:
+        """All that these words, as they are written, tell; notes for the user."""
+        letters = Counter[str]()
+        for word, count in words.items():
+            for letter in word:
+                letters[letter] += count
+        self.characters = Vocabulary.build(letters, min_count=2)
+        capitals = sum(count for word, count in words.items() if word != word.lower())
+        self.cased = capitals > CAPITALS * words.total()
+        counts = Counter[str]()
+        for word, count in words.items():
+            counts[word.lower() if self.lower else word] += count
+        notes = self.text.build_vocabulary(counts, lower=self.lower)
+        return [*(self._build_vectors(self.vectors, words) if self.vectors else ()), *notes]
+
+    def lexicon(self, words: Sequence[str] = ()) -> Lexicon:
+        """The numbers of words; new ones are taken in as they are met."""
+        rows = {word: row for row, word in enumerate(self.vector_words, 1)}
+        characters = self.characters if self.lower else None
+        lexicon = Lexicon(self.text.vocabulary, characters, rows, lower=self.lower)
+        lexicon.ids(words)
+        return lexicon
+
+    def take_matrix(self) -> NDArray[np.float32]:
+        """The vectors of ``vector_words``, read anew if a run is continued; kept no longer."""
+        matrix, self._matrix = self._matrix, None
+        if matrix is None:
+            vectors = read_vectors(str(self.vectors), set(self.vector_words))
+            matrix = vectors.matrix[[vectors.index[word] for word in self.vector_words]]
+        return matrix
+
+    def state(self) -> State:
+        return {
+            "tokens": self.text.vocabulary.tokens,
+            "counts": self.text.counts,
+            "characters": self.characters.tokens,
+            "vectors": self.vector_words,
+            "vector_width": self.vector_width,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.text.restore({key: state[key] for key in ("tokens", "counts")})
+        self.characters = Vocabulary.from_json(state["characters"])
+        self.vector_words = list(state["vectors"])
+        self.vector_width = int(state["vector_width"])
+
+    def _build_vectors(self, path: str, words: Counter[str]) -> list[str]:
+        vectors = read_vectors(path)
+        needed = {*words, *map(str.lower, words)}
+        kept = [i for i, word in enumerate(vectors.words) if i < FREQUENT_VECTORS or word in needed]
+        self.vector_words = [vectors.words[row] for row in kept]
+        self._matrix = vectors.matrix[kept]
+        self.vector_width = self._matrix.shape[1]
+        repaired = [f"vectors: {sentence}" for sentence in Repairs(vectors.repairs).sentences()]
+        return [*repaired, coverage(vectors, words)]
+
+
+class LabelField:
+    """Labels: all that occur in training, the frequent ones first; another one is an error with its place."""
+
+    vocabulary: Vocabulary
+
+    def __init__(self, noun: str) -> None:
+        self.noun = noun
+        self.counts = Counter[str]()
+
+    @property
+    def names(self) -> list[str]:
+        return self.vocabulary.tokens
+
+    def build(self, counts: Counter[str]) -> None:
+        self.counts = counts
+        self.vocabulary = Vocabulary.build(counts, markers=False)
+
+    def add(self, labels: Iterable[str]) -> None:
+        """Labels of held-out examples, which come from the same file as those of training."""
+        self.counts.update(dict.fromkeys(labels, 0))
+        self.vocabulary = Vocabulary.build(self.counts, min_count=0, markers=False)
+
+    def ids(self, labels: Sequence[str], record: Record, *, field: str, listed: bool = False) -> list[int]:
+        """The numbers of labels in a field of a record; ``listed``: each belongs to a token of it."""
+        try:
+            return self.vocabulary.ids(labels)
+        except UnknownNameError:
+            place = next(place for place, label in enumerate(labels) if label not in self.vocabulary)
+            said, remedy = f"a {self.noun} that training never saw", nearest(labels[place], self.names)
+            at, token = (None, place) if listed else (field, None)
+            text = labels[place]
+            raise record.error(LabelError, said, field=at, token=token, text=text, remedy=remedy) from None
+
+    def restore(self, names: Sequence[str], counts: Mapping[str, int] | None = None) -> None:
+        self.vocabulary = Vocabulary.from_json(names)
+        self.counts = Counter(counts or {})

@@ -1,0 +1,22 @@
+"""Two sides in a line, with a separator between them."""
+
+from collections.abc import Iterator
+
+from elman.text.columns import separated_rows
+from elman.text.files import Repairs, open_lines
+from elman.text.readers.base import Reader
+from elman.text.records import Record, Source, record_of
+
+
+class Separated(Reader):
+    """The separator stands once in every line."""
+
+    paired = True
+
+    def read(self, source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[Record]:
+        assert source.separator is not None  # a source of this format has one
+        if len(roles) != 2:
+            raise source.error(f"a separator makes 2 sides, not {len(roles)}: {', '.join(roles)}")
+        lines = open_lines(source.path, repairs)
+        for row in separated_rows(lines, source.separator, source.prefix or "", repairs):
+            yield record_of(row, {role: number for number, role in enumerate(roles)})

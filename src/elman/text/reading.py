@@ -1,0 +1,66 @@
+"""Records out of users' files: the reader that a source asks for, and what it must be able to give."""
+
+from collections.abc import Iterator
+
+from elman.errors import EmptyError
+from elman.registry import READERS, construct
+from elman.text.files import Repairs
+from elman.text.readers.base import Reader
+from elman.text.records import Record, Source
+
+
+def read_text(source: Source, repairs: Repairs | None = None) -> Iterator[Record]:
+    """Every line as ``{"text": …}``, blank ones too, unchanged but for the line end.
+
+    JSON Lines, and any file of which a column is named, give that field instead.
+    """
+    usual = "text" if source.columns is None else "delimited"
+    return _read(source, usual, "read", ("text",), repairs, paired=False)
+
+
+def read_fields(source: Source, roles: tuple[str, ...], repairs: Repairs | None = None) -> Iterator[Record]:
+    """One record a line, ``{role: text}``, out of columns, JSON Lines, two parallel files or sides."""
+    return _read(source, "delimited", "read", roles, repairs)
+
+
+def read_tokens(
+    source: Source, roles: tuple[str, ...] = ("word", "tag"), repairs: Repairs | None = None
+) -> Iterator[Record]:
+    """One record a sentence: ``{role: [one text a token]}`` out of CoNLL-U, column or parallel files."""
+    return _read(source, "columns", "read_tokens", roles, repairs)
+
+
+def _read(
+    source: Source,
+    usual: str,
+    method: str,
+    roles: tuple[str, ...],
+    repairs: Repairs | None,
+    paired: bool = True,
+) -> Iterator[Record]:
+    """What a method of the source's reader gives, if it can give such records.
+
+    ``usual`` is the format of a file of which nothing is said; ``paired``: it may be one of two sides.
+    """
+    kind = source.kind(usual)
+    if not _gives(kind, method, paired):
+        allowed = ", ".join(name for name in READERS.names() if _gives(name, method, paired))
+        raise source.error(f"the format {kind!r} cannot be read for this; set one of {allowed}")
+    reader = construct(READERS.find(kind), options=source.options, named="data.format_options")
+    records = getattr(reader, method)(source, roles, Repairs() if repairs is None else repairs)
+    return _at_least_one(source, records)
+
+
+def _gives(name: str, method: str, paired: bool) -> bool:
+    kind: type[Reader] = READERS.find(name)
+    return getattr(kind, method) is not getattr(Reader, method) and (paired or not kind.paired)
+
+
+def _at_least_one(source: Source, records: Iterator[Record]) -> Iterator[Record]:
+    """The same records; none at all is an error."""
+    record = None
+    for record in records:
+        yield record
+    if record is None:
+        path = "<stdin>" if source.path == "-" else source.path
+        raise EmptyError("nothing to read in this file", path=path, remedy="check that it is the right one")
