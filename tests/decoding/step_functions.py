@@ -6,7 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elman.decoding.base import decode, select
+from elman.decoding.base import decode
+from elman.decoding.rows import select
 
 V, H, END, STOP = 7, 5, 6, 4
 

@@ -7,10 +7,11 @@ import torch
 from step_functions import END, STOP, H, Memory, Model, Table, V, log_probability, produced, row_of, run
 
 from elman import RNN
-from elman.decoding.base import Choice, Strategy, decode, select
+from elman.decoding.base import Choice, Strategy, decode
 from elman.decoding.beam import Beam
 from elman.decoding.diverse import Diverse
 from elman.decoding.greedy import Greedy
+from elman.decoding.rows import select
 from elman.decoding.sample import Sample
 from elman.errors import ArgumentError, ShapeError
 from elman.registry import STRATEGIES

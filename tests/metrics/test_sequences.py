@@ -1,23 +1,13 @@
-"""Scores of sequences by their definitions, and of translations beside sacrebleu's own command."""
+"""Scores of sequences by their definitions."""
 
 import json
 import random
-import subprocess
-import sys
 import time
 
 import pytest
 
-from elman.errors import ArgumentError, UnknownNameError
-from elman.metrics.sequences import (
-    METRICS,
-    TOKENIZERS,
-    LengthBucket,
-    SequenceScores,
-    edit_distance,
-    quickly_edited,
-    translation_scores,
-)
+from elman.errors import ArgumentError
+from elman.metrics.sequences import LengthBucket, SequenceScores, edit_distance
 
 
 def plain_distance(found, gold):
@@ -193,107 +183,3 @@ def test_outputs_without_a_source_length_are_in_no_bucket():
         {"shortest": 3, "longest": 3, "count": 1, "exact_match": 0.0, "error_rate": 1.0}
     ]
     json.dumps(scores.as_json(), allow_nan=False)
-
-
-OUTPUTS = ["Ein Hund läuft, schnell.", "Two men are sitting there", "", "Ja!", "the the the the"]
-FIRST = ["Ein Hund läuft schnell.", "There, two men are sitting.", "Nothing here.", "Ja!", "the cat"]
-SECOND = ["Der Hund rennt.", "Two men sit there", "Nothing", "Nein.", "a cat, the cat & the dog"]
-
-
-def command_scores(folder, *references, tokenize):
-    """What sacrebleu itself prints for files with these lines."""
-    paths = []
-    for number, lines in enumerate([OUTPUTS, *references]):
-        paths.append(folder / f"{number}.txt")
-        paths[-1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    output, *paths = map(str, paths)
-    command = [*paths, "--input", output, "--metrics", *METRICS, "--tokenize", tokenize, "--width", "9"]
-    run = subprocess.run(
-        [sys.executable, "-m", "sacrebleu", *command], capture_output=True, check=True, text=True
-    )
-    names = ("BLEU", "chrF2", "TER")
-    found = {one["name"]: one for one in json.loads(run.stdout)}
-    return [(found[name]["score"], found[name]["signature"]) for name in names]
-
-
-@pytest.mark.parametrize("tokenize", TOKENIZERS)
-@pytest.mark.parametrize("several", [False, True])
-def test_translation_scores_are_those_of_sacrebleus_command(tmp_path, several, tokenize):
-    references = [FIRST, SECOND] if several else [FIRST]
-    scores = translation_scores(OUTPUTS, list(zip(*references, strict=True)), tokenize=tokenize)
-    assert scores["notes"] == []
-    for name, (score, signature) in zip(
-        METRICS, command_scores(tmp_path, *references, tokenize=tokenize), strict=True
-    ):
-        assert scores[name] == pytest.approx(score, abs=1e-8)
-        assert scores["signatures"][name] == signature
-
-
-def test_outputs_may_have_unequal_numbers_of_references():
-    outputs = ["a b c d e", "p q r s"]
-    references = [["a b c d x"], ["p q r s t", "p q r x t u v"]]
-    scores = translation_scores(outputs, references)
-    padded = translation_scores(outputs, [references[0] * 2, references[1]])
-    # n-grams, closest length and best match do not change when a reference is repeated
-    assert (scores["bleu"], scores["chrf"]) == (padded["bleu"], padded["chrf"])
-    # TER: one edit each, over the mean lengths 5 and (5 + 7) / 2
-    assert scores["ter"] == pytest.approx(100 * 2 / 11)
-    assert all(signature.startswith("nrefs:var|") for signature in scores["signatures"].values())
-    swapped = translation_scores(outputs[::-1], references[::-1])  # the first output has more
-    assert [swapped[name] for name in METRICS] == pytest.approx([scores[name] for name in METRICS])
-
-
-def test_an_empty_reference_is_one():
-    scores = translation_scores(["a b", "c d"], [["a b"], [""]])
-    assert scores["ter"] == 100
-    assert scores["signatures"]["ter"].startswith("nrefs:1|")
-
-
-def test_only_the_metrics_asked_for():
-    scores = translation_scores(["a b c d"], [["a b c d"]], metrics=["chrf"])
-    assert set(scores) == {"chrf", "signatures", "notes"}
-    assert set(scores["signatures"]) == {"chrf"}
-
-
-def test_texts_that_are_split_already_are_noted_and_nothing_is_logged(caplog, capfd):
-    split = ["a man sits ."] * 120
-    references = [[text] for text in split]
-    (note,) = translation_scores(split, references)["notes"]
-    assert note.startswith("120 of 120 outputs end in ' .'")
-    assert translation_scores(split, references, tokenize="none")["notes"] == []
-    assert translation_scores(split, references, metrics=["ter"])["notes"] == []
-    assert translation_scores(["It stops."] * 121 + split, [["It stops."]] * 121 + references)["notes"] == []
-    assert caplog.records == []
-    assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize(
-    ("outputs", "references", "options", "kind", "said"),
-    [
-        ([], [], {}, ArgumentError, "0 outputs and references for 0"),
-        (["a", "b"], [["a"]], {}, ArgumentError, "2 outputs and references for 1"),
-        (["a", "b"], [["a"], []], {}, ArgumentError, "references of output 2 are"),
-        (["a"], ["a"], {}, ArgumentError, "references of output 1 are 'a'"),
-        (["a"], [["a"]], {"tokenize": "13"}, UnknownNameError, "did you mean '13a'"),
-        (["a"], [["a"]], {"tokenize": "spm"}, UnknownNameError, "13a, char, intl, none, zh"),
-        (["a"], [["a"]], {"metrics": ["bleu", "chrf++"]}, UnknownNameError, "did you mean 'chrf'"),
-    ],
-)
-def test_translations_that_cannot_be_scored(outputs, references, options, kind, said):
-    with pytest.raises(kind, match=said):
-        translation_scores(outputs, references, **options)
-
-
-def test_sacrebleu_is_imported_only_when_it_is_needed():
-    code = "import sys, elman.metrics.sequences; print({'sacrebleu', 'torch'} & set(sys.modules))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert run.stdout == "set()\n"
-
-
-def test_long_texts_of_few_words_are_not_edited_quickly():
-    few, many = " ".join(["run", "jump"] * 20), " ".join(map(str, range(40)))
-    assert quickly_edited([["a b c"], ["run jump"]])
-    assert not quickly_edited([[few]])
-    spread = [[many], [" ".join(map(str, range(100, 200)))], [" ".join(map(str, range(400, 480)))]]
-    assert quickly_edited(spread)
-    assert not quickly_edited([[" ".join(map(str, range(500)))]])

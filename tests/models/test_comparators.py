@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from comparison import assert_close, tensors_of
-from elman.models.comparators import Bag, Window
+from elman.models.networks.bag import Bag
+from elman.models.networks.window import Window
 
 D, H = 3, 5
 LENGTHS = torch.tensor([6, 1, 4, 2])

@@ -457,7 +457,7 @@ def test_an_unknown_class_has_the_ngrams_of_all():
     x = torch.tensor([[1.0, 1.0, 0.0]])
     log_probs, _ = model.step(torch.tensor([START]), model.start(x))
     contexts, _ = histories(torch.tensor([[START]]), None, None, 2)
-    torch.testing.assert_close(log_probs.exp(), model.all.distribution(model.all.walk(contexts)[0]))
+    torch.testing.assert_close(log_probs.exp(), model.all.distribution(model.all.find_nodes(contexts)[0]))
 
 
 def test_save_and_load_generator():
@@ -471,5 +471,5 @@ def test_save_and_load_generator():
 
 def test_nothing_counted_is_uniform():
     backoff = Backoff(4, 2)
-    p = backoff.distribution(backoff.walk(torch.tensor([[0, 1], [2, -1]])))
+    p = backoff.distribution(backoff.find_nodes(torch.tensor([[0, 1], [2, -1]])))
     assert torch.equal(p, torch.full((2, 4), 0.25))

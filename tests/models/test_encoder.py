@@ -5,8 +5,9 @@ import torch
 
 from elman.config import ModelSettings
 from elman.layers.rnn import RNN
-from elman.models.comparators import Bag, Window
 from elman.models.encoder import Dropout, Encoder, make_network
+from elman.models.networks.bag import Bag
+from elman.models.networks.window import Window
 
 x = torch.ones(4, 6, 5)
 
@@ -35,21 +36,20 @@ def test_no_dropout_outside_training_or_at_rate_zero(locked):
 
 
 @pytest.mark.parametrize(
-    ("encoder", "kind"), [("rnn", RNN), ("window", Window), ("bag", Bag)], ids=lambda value: str(value)
+    ("network", "kind"), [("rnn", RNN), ("window", Window), ("bag", Bag)], ids=lambda value: str(value)
 )
-def test_the_network_that_the_settings_name(encoder, kind):
-    network = make_network(5, settings(encoder=encoder), causal=True)
-    assert isinstance(network, kind)
-    made = Encoder(5, settings(encoder=encoder), causal=True).eval()
+def test_the_network_that_the_settings_name(network, kind):
+    assert isinstance(make_network(5, settings(network=network), causal=True), kind)
+    made = Encoder(5, settings(network=network), causal=True).eval()
     outputs, last, state = made(x)
     assert outputs.shape == (4, 6, made.output_size) == (4, 6, 8)
     assert torch.equal(last, outputs[:, -1])
     assert state is not None
 
 
-@pytest.mark.parametrize("encoder", ["rnn", "window", "bag"])
-def test_step_by_step_is_the_sequence(encoder):
-    made = Encoder(5, settings(encoder=encoder, dropout=0.5, input_dropout=0.5), causal=True).eval()
+@pytest.mark.parametrize("network", ["rnn", "window", "bag"])
+def test_step_by_step_is_the_sequence(network):
+    made = Encoder(5, settings(network=network, dropout=0.5, input_dropout=0.5), causal=True).eval()
     x = torch.randn(2, 7, 5)
     state, found = None, []
     for t in range(7):
@@ -87,8 +87,8 @@ def test_a_comparator_sees_the_future_only_where_it_may():
     x = torch.randn(1, 6, 5)
     later = x.clone()
     later[:, -1] += 1
-    for encoder in ("window", "bag"):
+    for network in ("window", "bag"):
         for causal in (True, False):
-            made = make_network(5, settings(encoder=encoder, window=3), causal=causal)
+            made = make_network(5, settings(network=network, window=3), causal=causal)
             same = torch.equal(made(x).outputs[:, -2], made(later).outputs[:, -2])
             assert same == causal

@@ -5,15 +5,16 @@ import torch
 
 from comparison import assert_close
 from elman.config import ModelSettings
-from elman.models.embedding import Pretrained, RareTokenDropout
+from elman.models.embedding import Pretrained, RareTokenDropout, Tokens
 from elman.models.language_model import LanguageModel
 
 IDS = torch.tensor([[3, 0, 2, 1]])
 
 
-def model_of(*, tied=False, pretrained=None, hiding=None, **more):
+def model_of(*, tied=False, pretrained=None, rare_dropout=None, **more):
     settings = ModelSettings(**({"cell": "elman", "hidden": 4, "layers": 1, "embedding": 4} | more))
-    return LanguageModel(5, settings, tied=tied, pretrained=pretrained, hiding=hiding).eval()
+    tokens = Tokens(5, settings.embedding, pretrained=pretrained, rare_dropout=rare_dropout)
+    return LanguageModel(tokens, settings, tied=tied).eval()
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -74,7 +75,7 @@ def test_a_state_continues():
 
 
 def test_hiding_only_in_training():
-    model = model_of(hiding=RareTokenDropout(0.99, [0, 0, 1, 1, 1], unknown=1))
+    model = model_of(rare_dropout=RareTokenDropout(0.99, [0, 0, 1, 1, 1], unknown=1))
     assert torch.equal(model(IDS)[0], model(IDS)[0])
     model.train()
     assert any(not torch.equal(model(IDS)[0], model(IDS)[0]) for _ in range(20))

@@ -5,11 +5,12 @@ import random
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from comparison import assert_close, disturb, tensors_of
 from elman.attention.base import Attention, Memory
 from elman.config import NetworkSettings
-from elman.decoding.base import select
+from elman.decoding.rows import select
 from elman.errors import ArgumentError, ShapeError, UnknownNameError
 from elman.models.embedding import Pretrained, Tokens
 from elman.models.seq2seq import ActiveSources, DecoderState, Seq2Seq, Source, look_together
@@ -588,7 +589,7 @@ def test_what_is_wrong_is_named():
         made(attention="additive", attention_options={"widht": 3})
     with pytest.raises(ArgumentError, match="policy is 'average'; it must be one of 'copy'"):
         made(start="average")
-    with pytest.raises(UnknownNameError, match="no cell named 'ltsm'; did you mean 'lstm'"):
+    with pytest.raises(ValidationError, match="no cell named 'ltsm'; did you mean 'lstm'"):
         made(decoder={"cell": "ltsm", "hidden": 3})
 
 

@@ -1,7 +1,5 @@
 """Additive: a small network looks at both (row A3; Bahdanau et al. 2015)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -9,9 +7,7 @@ from torch.utils.checkpoint import checkpoint
 from elman.attention.base import Attention
 from elman.tensors.checks import check_size
 
-LARGE = (
-    1 << 26
-)  # numbers inside tanh that are in memory at a time; more are computed again in the backward pass
+LARGE = 1 << 26  # numbers inside tanh that are in memory at a time; more are computed again backward
 
 
 class Additive(Attention):

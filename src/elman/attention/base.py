@@ -1,7 +1,5 @@
 """Attention: which states of the source matter now; a score says so, the rest is common (row A4)."""
 
-from __future__ import annotations
-
 from typing import ClassVar, NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Bilinear: one matrix between the two (row A2)."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from elman.attention.base import Attention

@@ -1,7 +1,5 @@
 """Dot product: no weights of its own (row A1)."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from elman.attention.base import Attention

@@ -1,7 +1,5 @@
 """Location-aware: it sees where it looked last, so that it can move on (Chorowski et al. 2015)."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""The walk that makes sequences, token by token; strategies only choose the next ones.
+"""The search that makes sequences, token by token; strategies only choose the next ones.
 
 The model is a **step function**, ``log_probs (N, V), state, shown = step(tokens (N,), state)``: log
 probabilities of the next token, the state after these tokens, and whatever an observer would like to
@@ -20,34 +20,10 @@ import torch
 from torch import Tensor
 
 from elman.decoding.processors import Frame, Processor, hidden
-from elman.decoding.results import (
-    AT_END,
-    AT_LENGTH,
-    AT_STOP,
-    GOES_ON,
-    Finished,
-    Hypothesis,
-    Node,
-    Records,
-    SearchResult,
-    Trace,
-)
+from elman.decoding.results import AT_END, AT_LENGTH, AT_STOP, GOES_ON, Finished, Records, SearchResult
 from elman.decoding.rows import select
 from elman.errors import ArgumentError
 from elman.tensors.checks import check_size, check_tensor
-
-__all__ = [
-    "Choice",
-    "Hypothesis",
-    "Node",
-    "SearchResult",
-    "SearchState",
-    "Step",
-    "Strategy",
-    "Trace",
-    "decode",
-    "select",
-]
 
 Step = Callable[[Tensor, Any], tuple[Tensor, Any, Any]]
 
@@ -114,6 +90,9 @@ class Choice(NamedTuple):
     """tokens (M,): what comes next. rows (M,): the live sequence that each of them continues.
 
     carry: what the strategy wants to know again about each of the M; it comes back as ``SearchState.carry``.
+
+    >>> Choice(torch.tensor([7, 4]), torch.tensor([0, 0])).carry is None  # the first sequence goes on twice
+    True
     """
 
     tokens: Tensor
@@ -126,6 +105,12 @@ class Strategy:
 
     A live sequence may be continued once, several times (a beam that branches) or not at all (then it
     is dropped); an example has to end with at least one finished sequence.
+
+    >>> class First(Strategy):
+    ...     def choose(self, log_probs, live, generator):
+    ...         return Choice(log_probs.argmax(1), torch.arange(len(log_probs)))
+    >>> First().width(n_best=3)
+    3
     """
 
     def __new__(cls, *_: Any, **options: Any) -> Self:
@@ -206,7 +191,11 @@ def decode(
     [[3, 4, 5, 6], [6, 7]]
     """
     (B,) = check_tensor("first_tokens", first_tokens, ("N",)).shape
-    walk = Search(strategy, end, stop, banned, processors, min_length, max_length)
+    most, least = check_size("max_length", max_length), check_size("min_length", min_length, least=0)
+    if least > most:
+        raise ArgumentError(f"min_length is {least}, more than max_length, which is {most}")
+    stops, never = (frozenset(map(int, tokens)) for tokens in (stop, banned))
+    search = Search(strategy, int(end), stops, never, processors, least, most)
     strategy.check(check_size("n_best", n_best))
     if trace is not None:
         check_size("trace", trace, least=0)
@@ -215,7 +204,7 @@ def decode(
     nothing = torch.zeros(B, 0, dtype=torch.long, device=device)
     zero = torch.zeros(B, dtype=torch.float64, device=device)
     live = SearchState(
-        torch.arange(B, device=device), nothing, nothing, zero, records.finished, walk.max_length
+        torch.arange(B, device=device), nothing, nothing, zero, records.finished, search.max_length
     )
     tokens = first_tokens
     while True:
@@ -223,8 +212,8 @@ def decode(
         N = len(check_tensor("log_probs", log_probs, (len(tokens), "V")))
         live = replace(live, shown=shown)
         records.note_step(live, log_probs)
-        live = live.continued(walk.choose(log_probs, live, generator), log_probs)
-        codes = walk.codes(live)
+        live = live.continued(search.choose(log_probs, live, generator), log_probs)
+        codes = search.codes(live)
         records.note_tree(live, codes)
         live = _going(live, codes, records, strategy)
         if not len(live.examples):
@@ -249,25 +238,17 @@ def _going(live: SearchState, codes: Tensor, records: Records, strategy: Strateg
     return live.at(going)
 
 
+@dataclass(frozen=True)
 class Search:
     """What holds for all steps: the rules, the strategy, and which tokens end a sequence."""
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        end: int,
-        stop: Iterable[int],
-        banned: Iterable[int],
-        processors: Sequence[Processor],
-        min_length: int,
-        max_length: int,
-    ) -> None:
-        self.strategy, self.end, self.processors = strategy, int(end), processors
-        self.stop, self.banned = frozenset(map(int, stop)), frozenset(map(int, banned))
-        self.max_length = check_size("max_length", max_length)
-        self.min_length = check_size("min_length", min_length, least=0)
-        if min_length > max_length:
-            raise ArgumentError(f"min_length is {min_length}, more than max_length, which is {max_length}")
+    strategy: Strategy
+    end: int
+    stop: frozenset[int]
+    banned: frozenset[int]
+    processors: Sequence[Processor]
+    min_length: int
+    max_length: int
 
     def choose(self, log_probs: Tensor, live: SearchState, generator: torch.Generator | None) -> Choice:
         """The strategy's choice among what the rules allow, checked."""
@@ -280,9 +261,8 @@ class Search:
             wrong = ~(allowed[choice.rows, choice.tokens] > -torch.inf)  # NaN, too
         examples = live.examples[choice.rows]
         if (examples[1:] < examples[:-1]).any():
-            raise ArgumentError(
-                f"{type(self.strategy).__name__} mixed the examples; rows have to be chosen in their order"
-            )
+            name = type(self.strategy).__name__
+            raise ArgumentError(f"{name} mixed the examples; rows have to be chosen in their order")
         lost = live.finished.number.index_fill(0, examples, 1) == 0  # neither finished nor going on
         if lost.any():
             rows = (live.examples == lost.nonzero()[0]).nonzero().squeeze(1)
@@ -316,10 +296,8 @@ class Search:
         """Why these rows of an example did not go on: the model, the rules, or a fault of the strategy."""
         example, V = int(live.examples[rows[0]]), log_probs.shape[1]
         if log_probs[rows].isnan().any():
-            raise ArgumentError(
-                f"log probabilities of example {example} are NaN after {live.length} tokens; "
-                "the model's weights or its inputs are damaged"
-            )
+            found = f"log probabilities of example {example} are NaN after {live.length} tokens"
+            raise ArgumentError(f"{found}; the model's weights or its inputs are damaged")
         culprits = ["banned"] if self.banned else []
         culprits += ["min_length"] if live.length < self.min_length else []
         with hidden(log_probs, self._forbidden(live.length)) as left:

@@ -1,7 +1,5 @@
 """Beam search: the most probable sequences, a few of them kept at every step."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -88,9 +86,8 @@ class Beam(Strategy):
         if not self.coverage_penalty:
             return None
         if not isinstance(live.shown, dict) or not {"attention", "source_length"} <= live.shown.keys():
-            raise ArgumentError(
-                f"coverage_penalty is {self.coverage_penalty}, but the model shows no attention; set it to 0"
-            )
+            given = f"coverage_penalty is {self.coverage_penalty}"
+            raise ArgumentError(f"{given}, but the model shows no attention; set it to 0")
         attention: Tensor = live.shown["attention"]
         S = attention.shape[1]
         if live.carry is None:

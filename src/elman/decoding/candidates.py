@@ -1,7 +1,5 @@
 """The most probable of many continuations, exactly and fast: by chunks of the vocabulary."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Diverse sampling: several sequences of an example, drawn without replacement, so that they all differ."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

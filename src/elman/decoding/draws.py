@@ -1,7 +1,5 @@
 """Drawing tokens: from whole distributions, with and without replacement."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Several models as one step function."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -31,10 +29,9 @@ def ensemble(steps: Sequence[Step]) -> Step:
         for number, (member, own) in enumerate(zip(steps[1:], state[1:], strict=True), 1):
             log_probs, after, _ = member(tokens, own)
             if log_probs.shape != total.shape:
-                raise ArgumentError(
-                    f"model {number} of an ensemble knows {log_probs.shape[1]} tokens, the first "
-                    f"{total.shape[1]}; their vocabularies have to be the same"
-                )
+                known = f"{log_probs.shape[1]} tokens, the first {total.shape[1]}"
+                same = "their vocabularies have to be the same"
+                raise ArgumentError(f"model {number} of an ensemble knows {known}; {same}")
             total = torch.logaddexp(total, log_probs)
             states.append(after)
         return total - math.log(len(steps)), tuple(states), shown

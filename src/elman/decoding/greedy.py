@@ -1,7 +1,5 @@
 """Greedy decoding: always the most probable next token."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -83,18 +83,15 @@ class Prefix(Processor):
         if len(self.prefixes) != frame.B:
             raise ArgumentError(f"{len(self.prefixes)} prefixes for {frame.B} examples; give one for each")
         for example, prefix in enumerate(self.prefixes):
-            frame.check_tokens(f"the prefix of example {example}", prefix)
+            name = f"the prefix of example {example}"
+            frame.check_tokens(name, prefix)
             if len(prefix) > frame.max_length:
-                raise ArgumentError(
-                    f"the prefix of example {example} has {len(prefix)} tokens, more than max_length, "
-                    f"which is {frame.max_length}; shorten it or raise max_length"
-                )
+                long = f"{len(prefix)} tokens, more than max_length, which is {frame.max_length}"
+                raise ArgumentError(f"{name} has {long}; shorten it or raise max_length")
             endings = sorted({frame.end, *frame.stop}.intersection(prefix))
             if endings:
-                raise ArgumentError(
-                    f"the prefix of example {example} has token {endings[0]}, which ends a sequence; "
-                    "take it out of the prefix or out of stop"
-                )
+                ended = f"token {endings[0]}, which ends a sequence"
+                raise ArgumentError(f"{name} has {ended}; take it out of the prefix or out of stop")
 
     def process(self, log_probs: Tensor, live: SearchState) -> Tensor:
         if live.length >= self.table.shape[1]:

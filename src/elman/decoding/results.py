@@ -90,12 +90,9 @@ class Finished(NamedTuple):
 
 
 class Done(NamedTuple):
-    """Sequences that finished at the same step."""
+    """Sequences that finished at the same step, what stopped them, and how good they are."""
 
-    examples: Tensor
-    tokens: Tensor
-    rows: Tensor
-    log_probability: Tensor
+    state: SearchState
     codes: Tensor
     scores: Tensor
     ranks: Tensor
@@ -148,10 +145,7 @@ class Records:
     def finish(self, live: SearchState, codes: Tensor, strategy: Strategy) -> Finished:
         """Take sequences that are complete; how many there are now, and how good."""
         ranks = strategy.rank(live)
-        scores = strategy.score(live)
-        self.done.append(
-            Done(live.examples, live.tokens, live.rows, live.log_probability, codes, scores, ranks)
-        )
+        self.done.append(Done(live, codes, strategy.score(live), ranks))
         groups = Groups.of(live.examples)
         number, best = (part.clone() for part in self.finished)
         number += torch.bincount(live.examples, minlength=len(number))
@@ -164,10 +158,8 @@ class Records:
         """Of every example the n_best of greatest rank, in the order of their scores."""
         B, n_best = self.finished.best.shape
         places = [(step, place) for step, done in enumerate(self.done) for place in range(len(done.codes))]
-        examples, scores, ranks = (
-            torch.cat([getattr(done, name) for done in self.done]).cpu().numpy()
-            for name in ("examples", "scores", "ranks")
-        )
+        columns = zip(*((done.state.examples, done.scores, done.ranks) for done in self.done), strict=True)
+        examples, scores, ranks = (torch.cat(column).cpu().numpy() for column in columns)
         order = np.lexsort((-ranks, examples))  # stable: of equals the one that finished first
         starts = np.searchsorted(examples[order], np.arange(B))
         chosen = order[np.arange(len(order)) - starts[examples[order]] < n_best]
@@ -180,18 +172,12 @@ class Records:
         return [SearchResult(own, tree) for own, tree in zip(hypotheses, trees, strict=True)]
 
     def _hypothesis(self, done: Done, place: int) -> Hypothesis:
-        tokens, rows = done.tokens[place].tolist(), done.rows[place].tolist()
+        tokens, rows = done.state.tokens[place].tolist(), done.state.rows[place].tolist()
         stopped = STOPPED[int(done.codes[place])]
         assert stopped is not None
-        total = float(done.log_probability[place])
-        return Hypothesis(
-            tokens[:-1] if stopped == "end" else tokens,
-            total,
-            stopped,
-            float(done.scores[place]),
-            self._shown(rows),
-            self._trace(rows, total),
-        )
+        total, score = float(done.state.log_probability[place]), float(done.scores[place])
+        kept = tokens[:-1] if stopped == "end" else tokens
+        return Hypothesis(kept, total, stopped, score, self._shown(rows), self._trace(rows, total))
 
     def _shown(self, rows: list[int]) -> list[Any] | None:
         if not self.shown or self.shown[0] is None:

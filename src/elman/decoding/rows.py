@@ -1,7 +1,5 @@
 """Rows of nested states."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor
@@ -23,11 +21,11 @@ def select(state: Any, index: Tensor | int) -> Any:
         return state[index]
     if isinstance(state, dict):
         return {name: select(part, index) for name, part in state.items()}
-    if isinstance(state, tuple) and hasattr(state, "_fields"):
-        return type(state)(*(select(part, index) for part in state))
     if isinstance(state, (tuple, list)):
         parts = [select(part, index) for part in state]
-        return parts if isinstance(state, list) else tuple(parts)
+        if isinstance(state, tuple):
+            return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+        return parts
     raise ShapeError(
         f"a state holds {state!r}; it must be made of tensors with the rows on axis 0, None, "
         "and tuples, lists and dicts of them"

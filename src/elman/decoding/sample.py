@@ -1,7 +1,5 @@
 """Sampling: the next token is drawn, from the whole distribution or from its head."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,1 +1,4 @@
-"""Metrics: how well predictions agree with the truth, in plain Python and numpy."""
+"""Metrics, one a file: the file's name is the metric's name in a config."""
+
+# What tasks count and report by themselves
+SHARED = ("base", "classification", "sequences", "spans", "translation")

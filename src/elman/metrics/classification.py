@@ -1,16 +1,15 @@
 """How often which label was taken for which: accuracy, precision, recall and F1, for people and machines."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elman.errors import ArgumentError, UnknownNameError, nearest
+
+JSON = Mapping[str, "JSON"] | Sequence["JSON"] | str | float | None
 
 WIDEST_MATRIX = 24  # labels; with more, a matrix no longer fits a screen
 WIDEST_LABEL = 60  # characters; a longer one stands out, but does not make every line as long
@@ -115,47 +114,37 @@ class Confusion:
 
     def by_class(self) -> dict[str, Agreement]:
         """The labels that occur, as gold or as predicted, in their order."""
-        gold: Counter[int] = Counter()
-        predicted: Counter[int] = Counter()
+        gold, predicted = Counter[int](), Counter[int]()
         for (row, column), count in self.counts.items():
             gold[row] += count
             predicted[column] += count
-        return {
-            self.labels[i]: Agreement(self.counts[i, i], predicted[i], gold[i]) for i in self._occurring()
-        }
+        counts = {i: Agreement(self.counts[i, i], predicted[i], gold[i]) for i in self._occurring()}
+        return {self.labels[i]: found for i, found in counts.items()}
 
     def worst(self, count: int = 10) -> list[tuple[str, str, int]]:
         """The most frequent mistakes: gold label, predicted label, how often."""
-        mistakes = [(-often, row, column) for (row, column), often in self.counts.items() if row != column]
-        return [
-            (self.labels[row], self.labels[column], -often) for often, row, column in sorted(mistakes)[:count]
-        ]
+        found = sorted((-often, i, j) for (i, j), often in self.counts.items() if i != j)
+        return [(self.labels[i], self.labels[j], -often) for often, i, j in found[:count]]
 
     def table(self) -> str:
         """For people: a report by class in percent, and the matrix, or the worst mistakes of many labels."""
         classes = self.by_class()
-        report = agreement_table(
-            [*classes.items()],
-            [("accuracy", self.accuracy, self.total), ("macro f1", self.macro_f1, self.total)],
-        )
+        totals = [("accuracy", self.accuracy, self.total), ("macro f1", self.macro_f1, self.total)]
+        report = agreement_table([*classes.items()], totals)
         if not self.total:
             return report
         return f"{report}\n\n{self._grid() if len(classes) <= WIDEST_MATRIX else self._mistakes()}"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, JSON]:
         """For machines: fractions, and the whole matrix, a row for every gold label.
 
         Of more than 1,000 labels, ``counts`` has what is not zero instead: gold, predicted, how often.
         """
-        found: dict[str, Any] = (
-            {"matrix": self.matrix.tolist()}
-            if len(self.labels) <= LARGEST_MATRIX
-            else {
-                "counts": [
-                    [self.labels[i], self.labels[j], often] for (i, j), often in sorted(self.counts.items())
-                ]
-            }
-        )
+        if len(self.labels) <= LARGEST_MATRIX:
+            found: dict[str, JSON] = {"matrix": self.matrix.tolist()}
+        else:
+            pairs = sorted(self.counts.items())
+            found = {"counts": [[self.labels[i], self.labels[j], often] for (i, j), often in pairs]}
         return {
             "accuracy": self.accuracy,
             "macro_f1": self.macro_f1,
@@ -184,9 +173,8 @@ class Confusion:
         return "\n".join(lines)
 
     def _mistakes(self) -> str:
-        lines = ["most frequent mistakes (gold → predicted)"]
-        lines += [f"{count:8d}  {gold} → {predicted}" for gold, predicted, count in self.worst()]
-        return "\n".join(lines)
+        lines = [f"{count:8d}  {gold} → {predicted}" for gold, predicted, count in self.worst()]
+        return "\n".join(["most frequent mistakes (gold → predicted)", *lines])
 
 
 def agreement_table(

@@ -1,24 +1,19 @@
-"""Whole sequences against references: exact matches, error rates, and the scores of translation."""
-
-from __future__ import annotations
+"""Whole sequences against references: exact matches and error rates."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from elman.errors import ArgumentError, UnknownNameError, nearest
+from elman.errors import ArgumentError
+from elman.metrics.classification import JSON
 
-METRICS = ("bleu", "chrf", "ter")
-TOKENIZERS = ("13a", "intl", "char", "zh", "none")  # sacrebleu's others need a download or another package
-SHORT, LONG, DIVERSE = 12, 120, 200  # words of a text, and different words of all
 BUCKETS = 6  # of source lengths
 
 
 def edit_distance(found: Sequence[Hashable], gold: Sequence[Hashable]) -> int:
     """The fewest tokens to insert, delete or replace that turn ``found`` into ``gold`` (Levenshtein).
 
-    The table of distances is walked column by column. A column is two integers with a bit a row: where
+    The table of distances is filled column by column. A column is two integers with a bit a row: where
     the distance is one more than in the row above, and where it is one less (Myers 1999, "A fast
     bit-vector algorithm for approximate string matching based on dynamic programming", in the form
     of Hyyrö 2001).
@@ -95,9 +90,8 @@ class SequenceScores:
             raise ArgumentError(f"references is {references!r}; it must be a list of at least one reference")
         for reference in references:
             if isinstance(reference, str) != isinstance(output, str):
-                raise ArgumentError(
-                    f"output is {output!r} and a reference {reference!r}; both must be texts, or both tokens"
-                )
+                found = f"output is {output!r} and a reference {reference!r}"
+                raise ArgumentError(f"{found}; both must be texts, or both tokens")
         distances = [(edit_distance(output, reference), -len(reference)) for reference in references]
         edits, length = min(distances)
         self.outcomes.append(Outcome(edits, len(output), -length, source_length))
@@ -144,8 +138,7 @@ class SequenceScores:
             found.append(LengthBucket(shortest, longest, part.count, part.exact_match, part.error_rate))
         return found
 
-    def as_json(self) -> dict[str, Any]:
-        """For machines."""
+    def as_json(self) -> dict[str, JSON]:
         return {
             "exact_match": self.exact_match,
             "error_rate": self.error_rate,
@@ -160,55 +153,6 @@ class SequenceScores:
         return max(1, sum(one.reference_length for one in self.outcomes))
 
 
-def translation_scores(
-    outputs: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    tokenize: str = "13a",
-    metrics: Sequence[str] = METRICS,
-) -> dict[str, Any]:
-    """BLEU, chrF and TER of a corpus as sacrebleu computes and prints them, from 0 to 100 (TER: upwards).
-
-    ``references`` has one or several texts for each output, not the same number for each. They are
-    texts as people write them: BLEU splits them by ``tokenize``. ``signatures`` has what must stand
-    beside a figure that is published; ``notes`` what should be known before that.
-
-    >>> scores = translation_scores(["the cat sat down"], [["the cat sat", "the cat sat down."]])
-    >>> round(scores["bleu"], 1), round(scores["chrf"], 1), scores["signatures"]["ter"].split("|")[0]
-    (100.0, 92.8, 'nrefs:2')
-    """
-    from sacrebleu.metrics.base import Metric  # not above: no command needs it to start
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-    from sacrebleu.metrics.ter import TER
-
-    _check_translations(outputs, references, tokenize, metrics)
-    # sacrebleu wants the first references of all outputs, then the second ones, None where there is none;
-    # forced, it keeps what _notes says off the log.
-    columns = list(zip_longest(*references))
-    known: dict[str, Metric] = {"bleu": BLEU(tokenize=tokenize, force=True), "chrf": CHRF(), "ter": TER()}
-    scores: dict[str, Any] = {}
-    signatures = {}
-    for name in metrics:
-        metric = known[name]
-        scores[name] = metric.corpus_score(outputs, columns).score
-        signatures[name] = str(metric.get_signature())
-    return {
-        **scores,
-        "signatures": signatures,
-        "notes": _notes(outputs, tokenize) if "bleu" in scores else [],
-    }
-
-
-def quickly_edited(references: Sequence[Sequence[str]]) -> bool:
-    """Can the translation edit rate be computed soon? It tries every shift of words that occur elsewhere, so
-    long outputs of few different words take seconds each.
-    """
-    words = [text.split() for texts in references for text in texts]
-    longest = max(map(len, words), default=0)
-    return longest <= SHORT or (longest <= LONG and len(set().union(*words)) >= DIVERSE)
-
-
 def _ranges(lengths: list[int]) -> list[tuple[int, int]]:
     """The shortest and the longest of each bucket, about as many of the sorted lengths in each."""
     known = sorted(set(lengths))
@@ -221,31 +165,3 @@ def _ranges(lengths: list[int]) -> list[tuple[int, int]]:
             found.append((known[first], length))
             first = place + 1
     return found
-
-
-def _check_translations(
-    outputs: Sequence[str], references: Sequence[Sequence[str]], tokenize: str, metrics: Sequence[str]
-) -> None:
-    for name, known in ((tokenize, TOKENIZERS), *((metric, METRICS) for metric in metrics)):
-        if name not in known:
-            raise UnknownNameError(f"no tokenizer or metric named {name!r}; {nearest(name, known)}")
-    if not outputs or len(outputs) != len(references):
-        raise ArgumentError(
-            f"{len(outputs)} outputs and references for {len(references)}; give some, and as many of both"
-        )
-    for number, given in enumerate(references, 1):
-        if isinstance(given, str) or not given:
-            raise ArgumentError(
-                f"references of output {number} are {given!r}; give a list of at least one text"
-            )
-
-
-def _notes(outputs: Sequence[str], tokenize: str) -> list[str]:
-    """sacrebleu warns of outputs that were tokenised before; so do we, but not on stderr."""
-    split_off = sum(output.endswith(" .") for output in outputs)
-    if tokenize == "none" or 2 * split_off < len(outputs):
-        return []
-    return [
-        f"{split_off} of {len(outputs)} outputs end in ' .': BLEU of texts that are split already "
-        "cannot be compared with BLEU of texts as people write them"
-    ]

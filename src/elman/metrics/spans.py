@@ -10,17 +10,15 @@ the end of a span (E-x, S-x) begins a span of type x, and a span that no E close
 being continued. This also reads IOB1, where B marks only a span that touches one of the same type.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elman.errors import ArgumentError
-from elman.metrics.classification import Agreement, agreement_table
+from elman.metrics.classification import JSON, Agreement, agreement_table
 
 LETTERS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S"}
 SCHEMES = {"BIO": ({"B", "I"},), "BIOES": ({"B", "I", "E", "S"}, {"B", "I", "L", "U"})}
@@ -96,7 +94,9 @@ def legal_transitions(tags: Sequence[str]) -> NDArray[np.bool_]:
            [1, 1, 1, 1],
            [1, 1, 0, 1]])
     """
-    name = _scheme_of(tags)
+    name = scheme(tags)
+    if name is None:
+        raise ArgumentError(f"the tags {', '.join(tags)} encode no spans; only BIO and BIOES tags have rules")
     edges = [*tags, None]
     return np.array([[legal(before, after, name) for after in edges] for before in edges])
 
@@ -120,9 +120,7 @@ class SpanCounts:
     """
 
     def __init__(self) -> None:
-        self._correct: Counter[str] = Counter()
-        self._predicted: Counter[str] = Counter()
-        self._gold: Counter[str] = Counter()
+        self._correct, self._predicted, self._gold = Counter[str](), Counter[str](), Counter[str]()
 
     def add(self, gold: Sequence[str], predicted: Sequence[str]) -> None:
         """Count the spans of one sentence, given its tags."""
@@ -160,7 +158,7 @@ class SpanCounts:
         """For people: a line for every type, and all together, in percent."""
         return agreement_table([*self.by_type().items(), ("all spans", self.overall)])
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, JSON]:
         """For machines: fractions."""
         return {
             "precision": self.precision,
@@ -183,10 +181,3 @@ def _parts(tag: str) -> tuple[str, str]:
 def _continues(before: tuple[str, str], here: tuple[str, str]) -> bool:
     """Whether two neighbouring tags lie in the same span."""
     return before[0] in ("B", "I") and here[0] in ("I", "E") and before[1] == here[1]
-
-
-def _scheme_of(tags: Sequence[str]) -> str:
-    name = scheme(tags)
-    if name is None:
-        raise ArgumentError(f"the tags {', '.join(tags)} encode no spans; only BIO and BIOES tags have rules")
-    return name

@@ -1,7 +1,5 @@
 """Counted distributions: a tree of contexts, each smoothed with what its shorter one says (row L6)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
@@ -46,20 +44,11 @@ class Level(Counted):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer(
-            "keys", torch.zeros(1, dtype=torch.int64)
-        )  # without an id: one context, the empty
+        self.register_buffer("keys", torch.zeros(1, dtype=torch.int64))  # one context, the empty
         self.register_buffer("starts", torch.zeros(2, dtype=torch.int64))
         self.register_buffer("outcomes", torch.zeros(0, dtype=torch.int32))
         self.register_buffer("values", torch.zeros(0))
         self.register_buffer("rest", torch.ones(1))
-
-    def find(self, keys: Tensor) -> Tensor:
-        """The numbers of contexts (N,), −1 for those that were never seen."""
-        if not len(self.keys):
-            return torch.full_like(keys, NOTHING)
-        places = torch.searchsorted(self.keys, keys).clamp_max(len(self.keys) - 1)
-        return places.where(self.keys[places] == keys, NOTHING)
 
     def fill(self, outcomes: Array, values: Array, sizes: Array, rest: Array) -> None:
         """Take the entries, row by row, with the number of them in each row."""
@@ -117,18 +106,18 @@ class Backoff(nn.Module):
         """By the length of their contexts, the empty one first."""
         return cast("list[Level]", list(self.contexts))
 
-    def walk(self, contexts: Tensor) -> Tensor:
+    def find_nodes(self, contexts: Tensor) -> Tensor:
         """The numbers of the contexts (…, k ≤ n) and of all the shorter ones: (…, k), −1 where never seen."""
         ids = contexts.flatten(0, -2)
         row = torch.zeros_like(ids[:, 0]) if ids.shape[-1] else ids
         found = []
         for level, one in zip(self.levels[1:], ids.unbind(-1), strict=False):
-            row = level.find(row * IDS + one).where((row >= 0) & (one >= 0), NOTHING)
+            row = numbers_of(row * IDS + one, level.keys).where((row >= 0) & (one >= 0), NOTHING)
             found.append(row)
         return torch.stack(found, -1).view_as(contexts) if found else contexts
 
     def distribution(self, nodes: Tensor, base: Tensor | None = None) -> Tensor:
-        """p (N, V) after contexts (N, n) as ``walk`` found them; ``base`` (N, V) stands for the empty one."""
+        """p (N, V) after contexts (N, n) as found by ``find_nodes``; ``base`` (N, V) is after no token."""
         p = torch.zeros(len(nodes), self.outcomes, device=nodes.device)
         if base is None:
             base = self._shortest().expand_as(p)
@@ -141,7 +130,7 @@ class Backoff(nn.Module):
         return p
 
     def fit(self, events: Events) -> None:
-        """Count contexts (N, n) and what came after them (N,); ``events`` walks over them once a level."""
+        """Count contexts (N, n) and what came after them (N,); ``events`` goes over them once a level."""
         entries, counts = self.count(events)
         for depth in reversed(range(self.depth + 1)):
             level, keys = self.levels[depth], entries[depth]
@@ -159,7 +148,7 @@ class Backoff(nn.Module):
         for depth, level in enumerate(self.levels):
             tally, further = Tally(), Tally()
             for contexts, outcomes in events():
-                row = self.walk(contexts[:, :depth])[:, -1] if depth else torch.zeros_like(outcomes)
+                row = self.find_nodes(contexts[:, :depth])[:, -1] if depth else torch.zeros_like(outcomes)
                 tally.add((row * self.outcomes + outcomes)[row >= 0])
                 if depth < self.depth:
                     one = contexts[:, depth]
@@ -209,6 +198,14 @@ class Tally:
         both = np.concatenate([self._counts, counts])
         self._counts = np.bincount(place, both, minlength=len(self._keys)).astype(np.int64)
         return self._keys, self._counts
+
+
+def numbers_of(keys: Tensor, known: Tensor) -> Tensor:
+    """The places of keys (N,) among the known ones, which rise; −1 for others."""
+    if not len(known):
+        return torch.full_like(keys, NOTHING)
+    places = torch.searchsorted(known, keys).clamp_max(len(known) - 1)
+    return places.where(known[places] == keys, NOTHING)
 
 
 def witten_bell(counts: Array, rows: Array, R: int) -> tuple[Array, Array]:

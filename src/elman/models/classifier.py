@@ -1,30 +1,42 @@
 """The classifier: an acceptor, read at its end or pooled, then a feed-forward head (rows C1 and C2)."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor, nn
 
 from elman.config import ModelSettings
 from elman.models.embedding import WordBatch, Words
 from elman.models.encoder import Encoder
-from elman.models.pooling import Pooling
+from elman.models.poolings.base import Pooling
+from elman.registry import POOLINGS, construct
 
 
 class Classifier(nn.Module):
     """``softmax(MLP(pool(y_1 … y_n)))``; ``last`` is ``RNN(x)``, of both directions if there are two."""
 
-    def __init__(self, words: Words, settings: ModelSettings, K: int, *, pooling: str, head: int) -> None:
+    def __init__(
+        self,
+        words: Words,
+        settings: ModelSettings,
+        K: int,
+        *,
+        pooling: str,
+        pooling_options: Mapping[str, Any] | None = None,
+        head: int = 0,
+    ) -> None:
         super().__init__()
         self.words = words
         self.encoder = Encoder(words.output_size, settings, causal=pooling == "last")  # the end sees all
-        self.pooling = Pooling(pooling, self.encoder.output_size)
+        kind, width = POOLINGS.find(pooling), self.encoder.output_size
+        named = "model.pooling_options"
+        self.pooling: Pooling = construct(kind, width, options=pooling_options, named=named)
         width = self.pooling.output_size
         layers = [nn.Linear(width, head), nn.ReLU(), nn.Dropout(settings.dropout or 0.0)] if head else []
         self.head = nn.Sequential(*layers, nn.Linear(head or width, K))
 
     def forward(self, words: WordBatch) -> Tensor:
         """Scores of the classes (B, K)."""
-        scores: Tensor = self.head(
-            self.pooling(self.encoder(self.words(words), words.lengths), words.lengths)
-        )
+        unrolled = self.encoder(self.words(words), words.lengths)
+        scores: Tensor = self.head(self.pooling(unrolled, words.lengths))
         return scores

@@ -1,11 +1,9 @@
 """Models that are counted instead of trained, with the interfaces of those that are (row L6).
 
-``fit(batches)`` takes a function that walks over the training batches as the task collates them; it is called
+``fit(batches)`` takes a function that goes over the training batches as the task collates them; it is called
 once for every length of a context. What was counted are buffers, so these models are saved, loaded and used
 as any other. They have no parameters.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -15,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elman.models.backoff import NOTHING, Backoff, Counted
+from elman.models.backoff import NOTHING, Backoff, Counted, numbers_of
 from elman.models.embedding import WordBatch
 from elman.tensors.checks import check_size
 from elman.tensors.rows import length_mask, real_rows
@@ -66,7 +64,7 @@ class NgramLM(CountedModel):
     ) -> tuple[Tensor, Tensor]:
         """The contexts (B, T, n - 1) that the tokens (B, T) make, and the state after them."""
         contexts, state = histories(ids, lengths, state, self.backoff.depth)
-        return self.backoff.walk(contexts), state
+        return self.backoff.find_nodes(contexts), state
 
     def logits(self, outputs: Tensor) -> Tensor:
         """Log-probabilities (…, V) after contexts (…, n - 1)."""
@@ -90,13 +88,7 @@ class CountTagger(CountedModel):
     capitals: Tensor
 
     def __init__(
-        self,
-        V: int,
-        K: int,
-        capitals: Sequence[bool],
-        *,
-        suffix: int = 4,
-        unknown: int = 1,
+        self, V: int, K: int, capitals: Sequence[bool], *, suffix: int = 4, unknown: int = 1
     ) -> None:
         super().__init__()
         self.suffix, self.unknown, self.crf = check_size("suffix", suffix, least=0), unknown, None
@@ -114,7 +106,7 @@ class CountTagger(CountedModel):
 
     def forward(self, words: WordBatch) -> Tensor:
         """Log-probabilities of the tags (B, T, K)."""
-        p = self.backoff.distribution(self.backoff.walk(self._contexts(words)))
+        p = self.backoff.distribution(self.backoff.find_nodes(self._contexts(words)))
         return F.embedding(words.places, p.log_())
 
     def _contexts(self, words: WordBatch) -> Tensor:
@@ -157,22 +149,19 @@ class NaiveBayes(CountedModel):
         entries, counts = self.grams.count(events)
         totals, G = np.zeros(self.K), 0
         for level, keys, numbers in zip(self.grams.levels[1:], entries[1:], counts[1:], strict=True):
-            R = len(level.keys)
-            level.fill(
-                keys % self.K, np.log(numbers + 1), np.bincount(keys // self.K, minlength=R), np.zeros(R)
-            )
-            totals += np.bincount(keys % self.K, numbers, minlength=self.K)
+            R, labels = len(level.keys), keys % self.K
+            level.fill(labels, np.log(numbers + 1), np.bincount(keys // self.K, minlength=R), np.zeros(R))
+            totals += np.bincount(labels, numbers, minlength=self.K)
             G += R
-        examples = (
-            torch.stack([torch.bincount(labels, minlength=self.K) for _, labels in batches()]).sum(0) + 1
-        )
+        seen = [torch.bincount(labels, minlength=self.K) for _, labels in batches()]
+        examples = torch.stack(seen).sum(0) + 1
         self.prior = (examples / examples.sum()).log().to(self.prior)
         self.total = torch.from_numpy(np.log(totals + G)).to(self.total)
 
     def forward(self, words: WordBatch) -> Tensor:
         """``log P(k) + Σ_g log P(g | k)``: (B, K)."""
         grams, origin = self._grams(words)
-        nodes = self.grams.walk(grams)
+        nodes = self.grams.find_nodes(grams)
         seen = (nodes >= 0).sum(-1).to(self.total)
         scores = self.prior.repeat(len(words.lengths), 1)
         scores -= torch.zeros_like(scores[:, 0]).index_add_(0, origin, seen)[:, None] * self.total
@@ -243,8 +232,8 @@ class NgramGenerator(CountedModel):
         return self._log_probs(classes, contexts)[:, 0], (classes, past)
 
     def _log_probs(self, classes: Tensor, contexts: Tensor) -> Tensor:
-        nodes = self.each.walk(self._with_class(classes, contexts)).flatten(0, 1)
-        base = self.all.distribution(self.all.walk(contexts).flatten(0, 1))
+        nodes = self.each.find_nodes(self._with_class(classes, contexts)).flatten(0, 1)
+        base = self.all.distribution(self.all.find_nodes(contexts).flatten(0, 1))
         p = self.each.distribution(nodes, base)
         return p.log_().view(*contexts.shape[:2], self.V)
 
@@ -253,9 +242,7 @@ class NgramGenerator(CountedModel):
 
     def _class(self, x: Tensor) -> Tensor:
         """The numbers of class vectors (B, P): their places among the known fingerprints."""
-        keys = self._fingerprints(x)
-        places = torch.searchsorted(self.classes, keys).clamp_max(len(self.classes) - 1)
-        return places.where(self.classes[places] == keys, NOTHING)
+        return numbers_of(self._fingerprints(x), self.classes)
 
     def _fingerprints(self, x: Tensor) -> Tensor:
         bits = (x.float() + 0.0).view(torch.int32).long()  # + 0.0: there is one zero, not two

@@ -1,7 +1,5 @@
 """A linear-chain conditional random field: tags that are scored together with their neighbours."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -65,9 +63,8 @@ class CRF(nn.Module):
         scores, lengths, real = self._check(scores, lengths)
         B, T, _ = scores.shape
         if check_tensor("tags", tags, (B, T)).dtype not in WHOLE or tags.device != scores.device:
-            raise ShapeError(
-                f"tags is {tags.dtype} on {tags.device}; it must hold whole numbers beside scores"
-            )
+            found = f"{tags.dtype} on {tags.device}"
+            raise ShapeError(f"tags is {found}; it must hold whole numbers beside scores")
         tags = tags.long().where(real, 0)
         if tags.is_cpu:  # a GPU would be waited for; there, gather refuses a wrong one
             low, high = int(tags.min()), int(tags.max())
@@ -144,18 +141,13 @@ class CRF(nn.Module):
         That changes no probability. What is forbidden has no gradient.
         """
         forbidden = ~self.allowed
-        parts = (
-            (self.start, forbidden[-1, :-1]),
-            (self.transitions, forbidden[:-1, :-1]),
-            (self.end, forbidden[:-1, -1]),
-        )
-        start, transitions, end = (
-            (part.double() - part.detach().double().masked_fill(no, FORBIDDEN).max()).masked_fill(
-                no, FORBIDDEN
-            )
-            for part, no in parts
-        )
-        return start, transitions, end
+
+        def relative(part: Tensor, no: Tensor) -> Tensor:
+            largest = part.detach().double().masked_fill(no, FORBIDDEN).max()
+            return (part.double() - largest).masked_fill(no, FORBIDDEN)
+
+        transitions = relative(self.transitions, forbidden[:-1, :-1])
+        return relative(self.start, forbidden[-1, :-1]), transitions, relative(self.end, forbidden[:-1, -1])
 
 
 def _relative(scores: Tensor, real: Tensor) -> Tensor:

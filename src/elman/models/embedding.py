@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman.layers.rnn import RNN
+from elman.text.fields import TextField
+from elman.text.vocabulary import UNKNOWN
 
 
 class Embedding(nn.Module):
@@ -92,11 +96,11 @@ class Pretrained(nn.Module):
         else:
             self.register_buffer("weight", torch.zeros(rows, width))
 
-    def fill(self, matrix: Any) -> None:
+    def fill(self, matrix: NDArray[np.float32]) -> None:
         """Take the vectors of a file, scaled so that a component is about as large as a learned one's."""
-        matrix = torch.as_tensor(matrix, dtype=torch.float32)
+        vectors = torch.as_tensor(matrix, dtype=torch.float32)
         with torch.no_grad():
-            self.weight[1:] = matrix / (matrix.std() * matrix.shape[1] ** 0.5).clamp_min(1e-8)
+            self.weight[1:] = vectors / (vectors.std() * vectors.shape[1] ** 0.5).clamp_min(1e-8)
 
     def forward(self, ids: Tensor) -> Tensor:
         return F.embedding(ids, self.weight)
@@ -113,21 +117,41 @@ class Tokens(nn.Module):
         V: int,
         width: int,
         *,
-        hiding: RareTokenDropout | None = None,
+        rare_dropout: RareTokenDropout | None = None,
         token_dropout: float = 0.0,
         pretrained: Pretrained | None = None,
         unknown: int = 1,
     ) -> None:
         super().__init__()
-        self.hiding, self.token_dropout, self.unknown = hiding, token_dropout, unknown
+        self.rare_dropout, self.token_dropout, self.unknown = rare_dropout, token_dropout, unknown
         self.embedding = Embedding(V, width)
         self.pretrained = pretrained
         self.output_size = self.embedding.output_size + (pretrained.output_size if pretrained else 0)
 
+    @classmethod
+    def of(
+        cls, field: TextField, width: int, *, rare_dropout: float, token_dropout: float, tuned: bool
+    ) -> Tokens:
+        """Vectors for the tokens of a field; pretrained ones where it has a file of them."""
+        V, unknown = len(field.vocabulary), field.vocabulary.id(UNKNOWN)
+        return cls(
+            V,
+            width,
+            rare_dropout=RareTokenDropout(rare_dropout, field.counts, unknown) if rare_dropout else None,
+            token_dropout=token_dropout,
+            pretrained=Pretrained(V, field.vector_width, tuned=tuned) if field.vectors else None,
+            unknown=unknown,
+        )
+
+    def fill(self, field: TextField) -> None:
+        """Give fresh weights the vectors of the field's file."""
+        if self.pretrained is not None:
+            self.pretrained.fill(field.take_matrix())
+
     def forward(self, ids: Tensor) -> Tensor:
         """(…, ·) for token numbers of any shape."""
-        if self.hiding is not None:
-            ids = self.hiding(ids)
+        if self.rare_dropout is not None:
+            ids = self.rare_dropout(ids)
         if self.training and self.token_dropout:
             ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.token_dropout, self.unknown)
         learned: Tensor = self.embedding(ids)
@@ -161,7 +185,7 @@ class Words(nn.Module):
         V: int,
         width: int,
         *,
-        hiding: RareTokenDropout | None = None,
+        rare_dropout: RareTokenDropout | None = None,
         token_dropout: float = 0.0,
         ngrams: Ngrams | None = None,
         pretrained: Pretrained | None = None,
@@ -173,7 +197,7 @@ class Words(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.hiding, self.token_dropout, self.dropout = hiding, token_dropout, dropout
+        self.rare_dropout, self.token_dropout, self.dropout = rare_dropout, token_dropout, dropout
         self.embedding = Embedding(V, width)
         self.ngrams = ngrams
         self.pretrained = pretrained
@@ -181,18 +205,14 @@ class Words(nn.Module):
         self.spelling: RNN | None = None
         if character_width:
             self.letters = Embedding(characters, character_width)
+            size = character_width
             self.spelling = RNN(
-                cell,
-                character_width,
-                character_width,
-                bidirectional=True,
-                cell_options=cell_options,
-                backend=backend,
+                cell, size, size, bidirectional=True, cell_options=cell_options, backend=backend
             )
             self.output_size += self.spelling.output_size
 
     def forward(self, words: WordBatch) -> Tensor:
-        tokens = words.tokens if self.hiding is None else self.hiding(words.tokens)
+        tokens = words.tokens if self.rare_dropout is None else self.rare_dropout(words.tokens)
         parts = [self.embedding(tokens)]
         if self.pretrained is not None:
             parts.append(self.pretrained(words.vectors))
@@ -202,9 +222,8 @@ class Words(nn.Module):
         composed = torch.cat(parts, -1) if len(parts) > 1 else parts[0]  # (U, ·)
         places = words.places
         if self.training and self.token_dropout:
-            places = places.masked_fill(
-                torch.rand(places.shape, device=places.device) < self.token_dropout, 0
-            )
+            hidden = torch.rand(places.shape, device=places.device) < self.token_dropout
+            places = places.masked_fill(hidden, 0)
         vectors = F.embedding(places, composed)  # (B, T, ·)
         if self.ngrams is None:
             return vectors

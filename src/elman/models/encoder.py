@@ -1,17 +1,16 @@
 """What stands between vectors and heads: a recurrent network with its dropout, or a comparator."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elman.config import ModelSettings, NetworkSettings
-from elman.layers.rnn import RNN
-from elman.models.comparators import Bag, Window
+from elman.config import ModelSettings, NetworkSettings, RecurrentSettings, options_of
+from elman.errors import ConfigError
+from elman.models.networks.base import Network
 from elman.recurrence.contract import Unrolled
+from elman.registry import NETWORKS, construct, parameters_of
 
 
 class Dropout(nn.Module):
@@ -53,25 +52,28 @@ class Encoder(nn.Module):
         return y, state
 
 
-def make_network(input_size: int, settings: NetworkSettings, *, causal: bool) -> RNN | Window | Bag:
-    """The network that the settings name; a comparator sees only the past if ``causal``."""
-    width = settings.hidden if isinstance(settings.hidden, int) else (settings.hidden or [0])[-1]
-    comparator = settings.encoder if isinstance(settings, ModelSettings) else "rnn"
-    if isinstance(settings, ModelSettings) and comparator == "window":
-        return Window(input_size, width, window=settings.window, causal=causal)
-    if comparator == "bag":
-        return Bag(input_size, width, causal=causal)
-    return RNN(
-        settings.cell,
-        input_size,
-        settings.hidden or 1,
-        layers=settings.layers,
-        bidirectional=settings.bidirectional,
-        dropout=settings.dropout or 0.0,
-        recurrent_dropout=settings.recurrent_dropout,
-        zoneout=settings.zoneout,
-        weight_drop=settings.weight_drop,
-        cell_options=settings.cell_options,
-        initial_state=settings.initial_state,
-        backend=settings.backend,
-    )
+def make_network(input_size: int, settings: RecurrentSettings, *, causal: bool) -> Network:
+    """The network that the settings name; ``causal``: its outputs should not know of later inputs."""
+    name = settings.network if isinstance(settings, ModelSettings) else "rnn"
+    kind: type[Network] = NETWORKS.find(name)
+    known, hidden = parameters_of(kind), settings.hidden or 1
+    sizes = input_size, hidden if kind.stacked or isinstance(hidden, int) else hidden[-1]
+    if isinstance(settings, ModelSettings):
+        options = options_of(settings, "network", sizes=("input_size", "hidden"))
+    else:
+        options = {key: value for key in known if (value := getattr(settings, key, None)) is not None}
+        del options["hidden"]
+    if "causal" in known:
+        options["causal"] = causal
+    network: Network = construct(kind, *sizes, options=options, named="model.network_options")
+    return network
+
+
+def check_forward(settings: ModelSettings) -> None:
+    """A language model must not see what it predicts: a network that cannot promise that is an error."""
+    kind: type[Network] = NETWORKS.find(settings.network)
+    if not kind.reads_forward and "causal" not in parameters_of(kind):
+        raise ConfigError(
+            f"model.network is {settings.network!r}, which does not say that it sees only the past: give its "
+            "constructor the option causal"
+        )

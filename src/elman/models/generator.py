@@ -1,13 +1,11 @@
 """Class to sequence: a network whose first state is a function of the class (row G1)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from elman.config import ModelSettings
+from elman.config import RecurrentSettings
 from elman.layers.rnn import RNN
 from elman.models.embedding import Embedding
 from elman.models.encoder import make_network
@@ -20,7 +18,7 @@ class Generator(nn.Module):
     network. Every other cell fits: the start is the first entry of its state in all layers, the rest is zero.
     """
 
-    def __init__(self, P: int, V: int, settings: ModelSettings) -> None:
+    def __init__(self, P: int, V: int, settings: RecurrentSettings) -> None:
         super().__init__()
         self.V = V
         self.embedding = Embedding(V, settings.embedding or 0)

@@ -1,7 +1,5 @@
 """The recurrent language model: embedding, recurrence, softmax over the vocabulary (rows L1 and L2)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -9,33 +7,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman.config import ModelSettings
-from elman.models.embedding import Pretrained, RareTokenDropout, Tokens
-from elman.models.encoder import Encoder
+from elman.models.embedding import Tokens
+from elman.models.encoder import Encoder, check_forward
 
 
 class LanguageModel(nn.Module):
     """``e_t = E x_t``; ``h_t = RNN(e_t, h_{t-1})``; ``softmax(U h_t + b)``, with U = E where tied."""
 
-    def __init__(
-        self,
-        V: int,
-        settings: ModelSettings,
-        *,
-        tied: bool,
-        pretrained: Pretrained | None = None,
-        hiding: RareTokenDropout | None = None,
-        unknown: int = 1,
-    ) -> None:
+    def __init__(self, tokens: Tokens, settings: ModelSettings, *, tied: bool) -> None:
         super().__init__()
-        self.V = V
-        self.tokens = Tokens(
-            V,
-            settings.embedding or 0,
-            hiding=hiding,
-            token_dropout=settings.token_dropout or 0.0,
-            pretrained=pretrained,
-            unknown=unknown,
-        )
+        check_forward(settings)
+        self.V = V = tokens.embedding.V
+        self.tokens = tokens
         self.encoder = Encoder(self.tokens.output_size, settings, causal=True)
         H = self.encoder.output_size
         self.tied = tied

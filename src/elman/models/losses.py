@@ -1,7 +1,5 @@
 """Losses of predicted distributions: always a sum; only the training loop divides."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -13,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from elman.tensors.products import multiply
 from elman.tensors.tracing import extraordinary, in_autocast
 
+LOSSES = ("cross-entropy", "squared")
 ROWS = 256  # whose distributions are in memory at a time
 LOGITS = 1 << 28  # that are in memory at a time where rows need not stay in a cache: 1 GiB in float32
 

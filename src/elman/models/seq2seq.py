@@ -1,7 +1,5 @@
 """Encoder and decoder: one network reads the source, another writes the output (rows E1–E6)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, cast
 
@@ -10,10 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman.attention.base import Attention, Memory
-from elman.config import NetworkSettings
+from elman.config import ModelSettings
+from elman.errors import ArgumentError
 from elman.layers.bridge import Bridge
 from elman.layers.rnn import RNN
-from elman.layers.walk import Walk
+from elman.layers.stepper import Stepper
 from elman.models.embedding import Tokens
 from elman.models.encoder import Dropout, Encoder, make_network
 from elman.registry import ATTENTIONS, construct
@@ -60,8 +59,8 @@ class Seq2Seq(nn.Module):
         self,
         source: Tokens,
         target: Tokens | None,
-        encoder: NetworkSettings,
-        decoder: NetworkSettings | None,
+        encoder: ModelSettings,
+        decoder: ModelSettings | None,
         *,
         start: str = "transform",
         context: str = "start",
@@ -84,13 +83,19 @@ class Seq2Seq(nn.Module):
         self.before_placed, self.feeding, self.tied = placement == "before", feeding, tied
         width, E = self.target.output_size, self.encoder.output_size
         embedding = self.target.embedding
-        H = top_width(decoder or encoder)
+        settings = decoder or encoder
+        hidden = settings.hidden or 1
+        H = hidden[-1] if isinstance(hidden, list) else hidden
         R = embedding.output_size if tied else H  # of the readout
         self.every_step = context == "every-step"
         looks = attention != "none"
         width += E * (self.every_step + (looks and self.before_placed)) + R * feeding
         self._rnn = None if decoder is None else cast(RNN, make_network(width, decoder, causal=True))
-        self.bridge = Bridge(cast(RNN, self.encoder.network), self.rnn, policy=start)
+        network = self.encoder.network
+        if isinstance(network, RNN):
+            self.bridge: Bridge | OutputBridge = Bridge(network, self.rnn, policy=start)
+        else:
+            self.bridge = OutputBridge(E, self.rnn, start)
         H = self.rnn.output_size
         self.attention: Attention | None = None
         if looks:
@@ -99,7 +104,6 @@ class Seq2Seq(nn.Module):
         self.combine = nn.Linear(H + E * looks, R) if looks or R != H else None
         self.weight = None if tied else nn.Parameter(torch.randn(embedding.V, R) * R**-0.5 * 0.1)
         self.bias = nn.Parameter(torch.zeros(embedding.V))
-        settings = decoder or encoder
         self.drop_input = Dropout(settings.input_dropout or 0.0, settings.locked)
         self.dropout = settings.dropout or 0.0
 
@@ -123,7 +127,8 @@ class Seq2Seq(nn.Module):
         """Sources (B, S), read by the encoder."""
         outputs, last, state = self.encoder(self.source(ids), lengths)
         memory = None if self.attention is None else self.attention.remember(outputs, lengths)
-        return Source(memory, last if self.every_step else None, self.bridge(state))
+        start = self.bridge(state if isinstance(self.bridge, Bridge) else last)
+        return Source(memory, last if self.every_step else None, start)
 
     def forward(self, source: Source, previous: Tensor, lengths: Tensor) -> Tensor:
         """Readouts (N, ·) of all real positions, row by row, given the true tokens before each (B, T)."""
@@ -188,12 +193,12 @@ class Seq2Seq(nn.Module):
 
     def _walk(self, source: Source, B: int, T: int, feed: Callable[[int], Tensor]) -> Iterator[Tensor]:
         """Readouts (B, ·) step by step; ``feed`` gives the vectors (B, ·) that a step reads."""
-        walk: Walk | None = None
+        stepper: Stepper | None = None
         now = DecoderState(source.state, self._no_readout(B), None, torch.empty(0))
         for t in range(T):
             x = feed(t)
-            walk = walk or Walk(self.rnn, x.new_empty(B, self.rnn.input_size), steps=T)
-            readout, now, _ = self._advance(x, now, source, walk.step)
+            stepper = stepper or Stepper(self.rnn, x.new_empty(B, self.rnn.input_size), steps=T)
+            readout, now, _ = self._advance(x, now, source, stepper.step)
             yield readout
 
     def _advance(
@@ -204,7 +209,8 @@ class Seq2Seq(nn.Module):
         if source.context is not None:
             parts.append(source.context[now.examples] if grouped else source.context)
         if self.attention is not None and self.before_placed:
-            context, weights = self._look(self._top(now.state), now, source, grouped)
+            top = self.rnn.cells[-1][0].O(now.state[-1])  # type: ignore[index]
+            context, weights = self._look(top, now, source, grouped)
             parts.append(context)
         if now.readout is not None:
             parts.append(now.readout)
@@ -219,10 +225,8 @@ class Seq2Seq(nn.Module):
         """Context (N, ·) and weights (N, S) for queries (N, ·)."""
         assert self.attention is not None
         assert source.memory is not None
-        if not grouped:
-            context, weights = self.attention(query[:, None], source.memory, now.weights)
-            return context[:, 0], weights[:, 0]
-        return look_together(self.attention, query, source.memory, now.weights, now.examples)
+        examples = now.examples if grouped else None
+        return look_together(self.attention, query, source.memory, now.weights, examples)
 
     def _readout(self, y: Tensor, context: Tensor | None) -> Tensor:
         """``tanh(W [h; c] + b)`` with attention, otherwise the output itself, fitted to tied weights."""
@@ -235,12 +239,6 @@ class Seq2Seq(nn.Module):
 
     def _dropped(self, readouts: Tensor) -> Tensor:
         return F.dropout(readouts, self.dropout, self.training)
-
-    def _top(self, state: Any) -> Tensor:
-        """What the last layer would put out in this state."""
-        cell: Any = self.rnn.cells[-1][0]  # type: ignore[index]
-        output: Tensor = cell.O(state[-1])
-        return output
 
     def _no_readout(self, B: int) -> Tensor | None:
         R = self.output_weight.shape[1]
@@ -258,25 +256,54 @@ class Seq2Seq(nn.Module):
 
 
 def look_together(
-    attention: Attention, query: Tensor, memory: Memory, previous: Tensor | None, examples: Tensor
+    attention: Attention, query: Tensor, memory: Memory, previous: Tensor | None, examples: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Attention of rows (N, ·) of which several, side by side, may look at the same example's memory.
 
-    Rows of one example ask as so many queries of one memory, which is not copied for each of them.
+    Rows of one example ask as so many queries of one memory, which is not copied for each of them. Without
+    ``examples``, each row has its own.
     """
-    if attention.sequential:  # every row has looked elsewhere before
-        own = Memory(*(part[examples] for part in memory))
-        context, weights = attention(query[:, None], own, previous)
+    if examples is not None and attention.sequential:  # every row has looked elsewhere before
+        memory, examples = Memory(*(part[examples] for part in memory)), None
+    groups = None if examples is None else Groups.of(examples)
+    if groups is None or (groups.K == 1 and len(memory.mask) == len(query)):
+        context, weights = attention(query[:, None], memory, previous)
         return context[:, 0], weights[:, 0]
-    M, N = len(memory.mask), len(query)
-    groups = Groups.of(examples)
-    if groups.K == 1 and M == N:
-        context, weights = attention(query[:, None], memory)
-        return context[:, 0], weights[:, 0]
-    together = query.new_zeros(M, groups.K, query.shape[1])
+    together = query.new_zeros(len(memory.mask), groups.K, query.shape[1])
     together[examples, groups.slot] = query
     context, weights = attention(together, memory)
     return context[examples, groups.slot], weights[examples, groups.slot]
+
+
+class OutputBridge(nn.Module):
+    """Starts a decoder from the last output of an encoder that has no state of its own.
+
+    * ``transform``: every state of every layer is ``tanh(W y + b)`` of that output.
+    * ``zero``: zeros.
+    """
+
+    def __init__(self, width: int, target: RNN, policy: str) -> None:
+        super().__init__()
+        if policy == "copy":
+            raise ArgumentError("start 'copy' needs a recurrent encoder, which has a state; take 'transform'")
+        self.policy, self.target = policy, target.cell_class.State
+        self.widths, count = target.hidden_sizes, len(target.cell_class.state)
+        self.networks = nn.ModuleList(
+            nn.Linear(width, count * H) for H in (self.widths if policy == "transform" else ())
+        )
+
+    def forward(self, last: Tensor) -> Any:
+        """The target's initial state for the last outputs (B, width)."""
+        B, count = len(last), len(self.target._fields)
+        if self.policy == "zero":
+            return tuple(self.target(*(last.new_zeros(B, H) for _ in range(count))) for H in self.widths)
+        made = (torch.tanh(network(last)).chunk(count, -1) for network in self.networks)
+        return tuple(self.target(*parts) for parts in made)
+
+    def describe(self) -> list[str]:
+        """One line a layer of the target: where its start comes from."""
+        from_what = "zero" if self.policy == "zero" else "transform of the encoder's last output"
+        return [f"layer {depth}: {from_what} ({width})" for depth, width in enumerate(self.widths)]
 
 
 class ActiveSources:
@@ -296,12 +323,9 @@ class ActiveSources:
         live = examples.unique_consecutive()
         if len(live) < KEPT * len(self.examples):
             index = torch.searchsorted(self.examples, live)
-            memory, context = self.source.memory, self.source.context
-            self.source = Source(
-                None if memory is None else Memory(*(part[index] for part in memory)),
-                None if context is None else context[index],
-                None,
-            )
+            memory, context, _ = self.source
+            memory = None if memory is None else Memory(*(part[index] for part in memory))
+            self.source = Source(memory, None if context is None else context[index], None)
             self.examples = live
         return self.source, torch.searchsorted(self.examples, examples)
 
@@ -311,9 +335,3 @@ def first_of(state: Any) -> Tensor:
     while not isinstance(state, Tensor):
         state = state[0]
     return state
-
-
-def top_width(settings: NetworkSettings) -> int:
-    """The width of the last layer."""
-    hidden = settings.hidden
-    return hidden[-1] if isinstance(hidden, list) else hidden or 1

@@ -1,7 +1,5 @@
 """The tagger: words, recurrence, a softmax or a CRF over the tags at every position (row T1)."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from elman.config import ModelSettings
