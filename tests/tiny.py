@@ -13,9 +13,12 @@ import torch
 
 from elman.cli.main import run as run_command
 from elman.config import parse_settings, validate
+from elman.config.reading import has_key
 from elman.training.checkpoint import load_checkpoint
-from elman.training.loop import Update
-from elman.training.run import build, make_task, prepare, settings_class
+from elman.training.position import Update
+from elman.training.preparing import prepare
+from elman.training.run import build
+from elman.training.settings import make_task, settings_class
 
 LONG = int(os.environ.get("ELMAN_LONG", "0"))  # each is 1,000 flipped bits and a chain of kills of every run
 COMMAND = [sys.executable, "-c", "from elman.cli.main import run; run()"]
@@ -149,7 +152,8 @@ def _label(text, draw):
 def train_command(name, data, out, changes=None):
     """The arguments of ``elman`` that begin one of ``RUNS``."""
     task, settings = RUNS[name]
-    settings = {**SMALL, **settings, **(changes or {})}
+    small = {key: value for key, value in SMALL.items() if has_key(settings_class(task), key)}
+    settings = {**small, **settings, **(changes or {})}
     settings |= {key: data / name for key, name in settings.items() if key.endswith(".vectors")}
     files = ["--train", data / f"{task}.train.txt", "--dev", data / f"{task}.dev.txt"]
     pairs = [part for key, value in settings.items() for part in ("--set", f"{key}={_toml(value)}")]
@@ -199,11 +203,11 @@ def trainer_of(name, data, changes=None):
     tables = parse_settings(pairs) | {"task": command[1], "data": files}
     task = make_task(validate(settings_class(command[1]), tables))
     prepared = prepare(task)
-    return build(task, prepared.train, prepared.dev)
+    return build(prepared)
 
 
 def figures(event):
     """What of an event does not depend on the clock."""
     if isinstance(event, Update):
         return event.loss, event.count, event.rate, event.gradient_norm
-    return event.figures, event.samples, event.improved
+    return event.measures, event.samples, event.improved

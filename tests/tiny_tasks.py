@@ -1,4 +1,4 @@
-"""Tiny data for every task, and a task made ready with it: read, learned, settled, encoded, with a model."""
+"""Tiny data for every task, and a task made ready with it: read, counted, filled, encoded, with a model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,14 +7,20 @@ from typing import Any
 import torch
 
 from elman.config import merge, put, to_toml, validate
+from elman.config.reading import has_key
 from elman.models.counting import CountedModel
-from elman.tasks.base import Examples, Task
-from elman.text.readers import Repairs
+from elman.tasks.base import AnyTask, Measures
+from elman.tasks.examples import Examples, encoded
+from elman.tasks.statistics import Statistics
+from elman.text.files import Repairs
 from elman.training.checkpoint import checkpoint_name, point, save_checkpoint
-from elman.training.loop import Trainer, Validation
-from elman.training.run import make_task, settings_class
+from elman.training.learned import save_learned
+from elman.training.loop import Trainer
+from elman.training.position import Validation
+from elman.training.settings import make_task, settings_class
 from elman.training.sources import source_of
 
+CPU = torch.device("cpu")
 DATA = {
     "lm": "the cat sees the dog\nthe dog sees a cat\na dog runs\nthe cat runs and the dog runs\nit runs\n",
     "tag": (
@@ -59,17 +65,18 @@ OWN = {
 
 @dataclass
 class Ready:
-    task: Task[Any]
+    task: AnyTask
     examples: Examples
     model: Any
     path: Path
+    statistics: Statistics
 
     @property
     def batch(self) -> Any:
         """All examples; of a stream, its first segment."""
-        if getattr(self.task, "streams", False):
-            return self.task.collate(self.examples, self.task.plan(self.examples, 0)[0])
-        return self.task.collate(self.examples, range(len(self.examples)))
+        whole = range(len(self.examples))
+        key = self.task.epoch(self.examples, 0)[0] if getattr(self.task, "streams", False) else whole
+        return self.task.collate(self.examples, key, CPU)
 
     def records(self) -> list[Any]:
         return list(self.task.read(source_of(self.task.config.data, str(self.path)), Repairs()))
@@ -78,7 +85,8 @@ class Ready:
 def settings_of(task: str, path: Path | None = None, settings: dict[str, Any] | None = None) -> Any:
     """Small settings of a task; dotted keys change them."""
     tables: dict[str, Any] = {"task": task}
-    for key, value in (SMALL | OWN[task] | ({"data.train": str(path)} if path else {})).items():
+    small = {key: value for key, value in SMALL.items() if has_key(settings_class(task), key)}
+    for key, value in (small | OWN[task] | ({"data.train": str(path)} if path else {})).items():
         put(tables, key, value)
     changes: dict[str, Any] = {}
     for key, value in (settings or {}).items():
@@ -87,27 +95,26 @@ def settings_of(task: str, path: Path | None = None, settings: dict[str, Any] | 
 
 
 def ready(task: str, folder: Path, settings: dict[str, Any] | None = None, data: str | None = None) -> Ready:
-    """The task of that name with its data, its vocabularies, its settled settings and a fresh model."""
+    """The task of that name with its data, its vocabularies, its filled settings and a fresh model."""
     path = folder / f"{task}.{'txt' if task in ('lm', 'tag') else 'tsv'}"
     path.write_text(DATA[task] if data is None else data, encoding="utf-8")
     made = make_task(settings_of(task, path, settings))
     records = list(made.read(source_of(made.config.data, str(path)), Repairs()))
-    made.learn(records)
-    made.fill_defaults()
-    examples = made.examples(records)
+    statistics = made.build_vocabularies(records)
+    made.fill_defaults(statistics)
+    examples = encoded(made, records)
     torch.manual_seed(1)
-    model = made.build_model()
-    made.initialise(model)
+    model = made.build_model(fresh=True)
     if isinstance(model, CountedModel):
-        model.fit(lambda: made.batches(examples))
-    return Ready(made, examples, model.eval(), path)
+        model.fit(lambda: made.evaluation_batches(examples, CPU))
+    return Ready(made, examples, model.eval(), path, statistics)
 
 
 def save(one: Ready, run: Path) -> Path:
     """A run folder as training leaves it."""
     run.mkdir()
     (run / "config.toml").write_text(to_toml(one.task.config), encoding="utf-8")
-    one.task.save(run)
+    save_learned(one.task, run)
     name = checkpoint_name(1)
     state = {"position": {"update": 1, "best_update": 1}}
     save_checkpoint(run, name, model=one.model.state_dict(), optimizer={}, state=state, extra={})
@@ -130,10 +137,10 @@ def descend(one: Ready, updates: int, rate: float = 0.02) -> float:
     return value
 
 
-def train(one: Ready) -> dict[str, Any]:
+def train(one: Ready) -> Measures:
     """Train to the end as the settings say; the last figures."""
     torch.manual_seed(one.task.config.training.seed)
-    *_, last = Trainer(one.task, one.model, one.examples, one.examples).run()
+    *_, last = Trainer(one.task, one.model, one.examples, one.examples, CPU).run()
     assert isinstance(last, Validation)
     one.model.eval()
-    return last.figures
+    return last.measures

@@ -1,4 +1,4 @@
-"""Every task, with every kind of cell and encoder, keeps the contract of a task."""
+"""Every task, with every kind of cell and network, keeps the contract of a task."""
 
 import re
 from dataclasses import replace
@@ -12,13 +12,16 @@ from elman.errors import ConfigError
 from elman.models.counting import CountedModel
 from elman.models.embedding import Pretrained, RareTokenDropout, WordBatch
 from elman.registry import ATTENTIONS, CELLS, TASKS
+from elman.tasks.examples import encoded
+from elman.tasks.lm import LmBatch
+from elman.tasks.predictions import Prediction
 from elman.training.loop import Trainer
-from tiny_tasks import DATA, TEXTS, descend, ready, save
+from tiny_tasks import CPU, DATA, TEXTS, descend, ready, save
 from user_cells import Readout
 
 CELL_NAMES = ("elman", "gru", "lstm", "readout")
-ENCODERS = {"lm": ("window", "bag", "ngram"), "tag": ("window", "bag", "ngram")}
-ENCODERS |= {"classify": ("window", "bag", "ngram"), "class2seq": ("ngram",), "seq2seq": ()}
+COMPARATORS = {"lm": ("window", "bag", "ngram"), "tag": ("window", "bag", "ngram")}
+COMPARATORS |= {"classify": ("window", "bag", "ngram"), "class2seq": ("ngram",), "seq2seq": ()}
 VECTORS = "cat 1 2 3\ndog -1 0 1\nthe 2 2 -1\n"
 SENTENCES = {"text.context": "sentence"}
 NETWORKED = ("lm", "tag", "classify", "seq2seq")  # with vectors of tokens that dropout can reach
@@ -36,9 +39,9 @@ NETWORKS = [
     for cell in CELL_NAMES
     for more in ([{}, SENTENCES] if task == "lm" else [{}])
 ] + [
-    (task, {"model.encoder": encoder} | more)
+    (task, {"model.network": network} | ({"model.dropout": None} if task == "class2seq" else {}) | more)
     for task in TASKS.names()
-    for encoder in ENCODERS[task]
+    for network in COMPARATORS[task]
     for more in ([{}, SENTENCES] if task == "lm" else [{}])
 ]
 
@@ -128,12 +131,13 @@ def test_from_a_file_to_predictions_and_back(task, settings, tmp_path):
     assert figures["tokens"] > 0
     predictions = one.task.predict(one.model, TEXTS[task])
     assert len(predictions) == len(TEXTS[task])
-    assert all({"prediction", "line"} <= set(prediction) for prediction in predictions)
-    assert all("\n" not in prediction["line"] for prediction in predictions)
+    assert all(isinstance(prediction, Prediction) for prediction in predictions)
+    assert all(prediction["prediction"] == prediction.value for prediction in predictions)
+    assert all("\n" not in prediction.line for prediction in predictions)
     assert all(isinstance(line, str) for line in one.task.samples(one.model, one.examples))
     again = load(save(one, tmp_path / "run"))
     assert again.predict(TEXTS[task], details=True) == predictions
-    assert again.task.evaluate(again.model, again.task.examples(one.records())) == figures
+    assert again.task.evaluate(again.model, encoded(again.task, one.records())) == figures
 
 
 def reached(weight):
@@ -151,7 +155,8 @@ def test_a_batch_is_the_sum_of_its_examples(task, settings, tmp_path):
     with torch.no_grad():
         whole = one.task.loss(one.model, one.batch)
         single = [
-            one.task.loss(one.model, one.task.collate(one.examples, [i])) for i in range(len(one.examples))
+            one.task.loss(one.model, one.task.collate(one.examples, [i], CPU))
+            for i in range(len(one.examples))
         ]
         wide = one.task.loss(one.model, padded(one.batch))
     total = sum(loss.total for loss in single)
@@ -166,7 +171,7 @@ def padded(batch):
     if isinstance(batch, WordBatch):
         return replace(batch, places=F.pad(batch.places, (0, 2), value=1))
     if isinstance(batch, tuple):
-        return tuple(padded(part) for part in batch)
+        return type(batch)(*(padded(part) for part in batch))
     return F.pad(batch, (0, 2), value=1) if batch.dim() == 2 and not batch.is_floating_point() else batch
 
 
@@ -174,7 +179,7 @@ def test_rows_of_a_stream_do_not_mix(tmp_path):
     one = ready("lm", tmp_path, {"training.batch_size": 3, "training.truncate": 4})
     inputs, targets, _ = one.batch
     assert len(inputs) == 3
-    rows = [one.task.loss(one.model, (inputs[b : b + 1], targets[b : b + 1], None)) for b in range(3)]
+    rows = [one.task.loss(one.model, LmBatch(inputs[b : b + 1], targets[b : b + 1], None)) for b in range(3)]
     whole = one.task.loss(one.model, one.batch)
     torch.testing.assert_close(whole.total, sum(row.total for row in rows), rtol=1e-5, atol=1e-5)
 
@@ -183,7 +188,7 @@ def test_rows_of_a_stream_do_not_mix(tmp_path):
 def test_the_order_of_the_examples_does_not_change_figures(task, tmp_path):
     one = ready(task, tmp_path, SENTENCES if task == "lm" else {})
     expected = one.task.evaluate(one.model, one.examples)
-    found = one.task.evaluate(one.model, one.task.examples(one.records()[::-1]))
+    found = one.task.evaluate(one.model, encoded(one.task, one.records()[::-1]))
     for name, value in expected.items():
         if isinstance(value, (int, float)):
             assert found[name] == pytest.approx(value, rel=1e-6, abs=1e-6), name
@@ -200,13 +205,12 @@ def test_pretrained_vectors_are_tuned_or_frozen_T1(task, tuned, tmp_path):
     assert table.output_size == 3
     assert (before[0] == 0).all()
     assert (before[1:] != 0).any()
-    assert any("vectors for" in note for note in one.task.notes)
+    assert any("vectors for" in note for note in one.statistics.notes)
     descend(one, 2)
     assert torch.equal(table.weight, before) != tuned
     again = load(save(one, tmp_path / "run"))
     assert again.predict(TEXTS[task]) == [p["prediction"] for p in one.task.predict(one.model, TEXTS[task])]
-    fresh = again.task.build_model()  # as a run that was stopped before its first checkpoint
-    again.task.initialise(fresh)
+    fresh = again.task.build_model(fresh=True)  # as a run that was stopped before its first checkpoint
     [filled] = [module for module in fresh.modules() if isinstance(module, Pretrained)]
     assert torch.equal(filled.weight, before)
 
@@ -226,7 +230,7 @@ def test_the_sum_is_the_mean_times_the_count(task, tmp_path):
         }
         one = ready(task, tmp_path, settings)
         before = [weight.detach().clone() for weight in one.model.parameters()]
-        update = next(Trainer(one.task, one.model, one.examples, one.examples).run())
+        update = next(Trainer(one.task, one.model, one.examples, one.examples, CPU).run())
         after = one.model.parameters()
         weights[reduction] = [new.detach() - old for new, old in zip(after, before, strict=True)]
     for total, mean in zip(weights["sum"], weights["mean"], strict=True):
@@ -239,8 +243,9 @@ def test_rare_tokens_are_hidden_as_often_as_they_are_rare(task, tmp_path):
     [hiding] = [module for module in one.model.modules() if isinstance(module, RareTokenDropout)]
     text = DATA[task].lower() if task == "tag" else DATA[task]  # letters tell its case
     words = re.split(r"[\s]+", text)
+    [field] = one.task.text_fields.values()
     for word in ("dog", "the"):
-        rate = float(hiding.rates[one.task.vocabulary.id(word)])
+        rate = float(hiding.rates[field.vocabulary.id(word)])
         assert rate == pytest.approx(0.5 / (0.5 + words.count(word)))
     assert (hiding.rates[:4] == 0).all()  # markers
 
@@ -249,8 +254,8 @@ def test_rare_tokens_are_hidden_as_often_as_they_are_rare(task, tmp_path):
 def test_lower_case_makes_upper_case_equal(task, tmp_path):
     if task == "class2seq":
         one = ready(task, tmp_path, {"text.lowercase": True}, data="I\tLove MY cat\n")
-        assert "love" in one.task.vocabulary
-        assert "Love" not in one.task.vocabulary
+        assert "love" in one.task.field.vocabulary
+        assert "Love" not in one.task.field.vocabulary
         return
     one = ready(task, tmp_path, {"text.lowercase": True})
     words = "the dog runs"
@@ -265,7 +270,7 @@ def test_incremental_descent_is_one_thing_G2(task, tmp_path):
     assert (training.batch_size, training.batch_tokens, training.reduction) == (1, None, "sum")
     assert (training.schedule, training.averaging, training.clip) == ("constant", "none", 0.0)
     losses = {"lm": 35, "tag": 13 / 4, "classify": 1, "class2seq": 15 / 3, "seq2seq": 24 / 5}[task]
-    assert one.task.losses_of_example() == losses
+    assert one.statistics.losses_of_example == losses
     rate = 0.5 if task == "class2seq" else min(0.1, 0.5 / losses)
     assert training.learning_rate == pytest.approx(rate, rel=0.05)
     with pytest.raises(ConfigError, match=r"batch_tokens, training\.accumulate would"):
@@ -287,7 +292,7 @@ def test_settings_that_do_not_fit(task, tmp_path):
         ready(task, tmp_path, {"training.metric": "los"})
     with pytest.raises(ValueError, match="they must agree"):
         ready(task, tmp_path, {"model.hidden": [3, 4], "model.layers": 3})
-    with pytest.raises(KeyError, match="no cell named 'ltsm'; did you mean 'lstm'"):
+    with pytest.raises(ConfigError, match=r"model\.cell: no cell named 'ltsm'; did you mean 'lstm'"):
         ready(task, tmp_path, {"model.cell": "ltsm"})
 
 

@@ -2,8 +2,8 @@
 
 import random
 
-from elman.config import DecodingSettings
-from elman.text.readers import Record
+from elman.tasks.seq2seq_settings import Seq2SeqDecoding
+from elman.text.records import Record
 
 LETTERS = "abcdefgh"
 LEARNING = {
@@ -35,6 +35,7 @@ def records(*pairs):
     return [Record({"source": s, "target": t}, "pairs.tsv", line) for line, (s, t) in enumerate(pairs, 1)]
 
 
-def outputs(one, texts, **decoding):
+def outputs(one, texts, *, trace=None, partners=(), **decoding):
     """What each text becomes."""
-    return one.task.generate(one.model, texts, DecodingSettings(**{"max_length": 10} | decoding))
+    settings = Seq2SeqDecoding(**{"max_length": 10} | decoding)
+    return one.task._write(one.model, texts, settings, partners=partners, trace=trace)

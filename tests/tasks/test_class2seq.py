@@ -7,10 +7,13 @@ from elman.config import put, validate
 from elman.corpora.worked_example import SEQUENCES, VOCABULARY
 from elman.errors import ConfigError, EmptyError, LabelError, SyntaxProblem
 from elman.tasks.class2seq import agreement
-from elman.text.readers import Record
-from elman.training.run import build, make_task, prepare, settings_class
+from elman.tasks.examples import encoded
+from elman.text.records import Record
+from elman.training.preparing import prepare
+from elman.training.run import build
+from elman.training.settings import make_task, settings_class
 from elman.training.sources import corpus_settings
-from tiny_tasks import ready, settings_of, train
+from tiny_tasks import CPU, ready, settings_of, train
 
 FEATURES = "plural animal\tcats\nsingular animal\tcat\nplural thing\tcars\nsingular thing\tcar\n"
 NUMBERS = "0 0\ta a\n1 0\ta b\n0 1.5\tb a\n1 1.5\tb b\n"
@@ -23,20 +26,20 @@ def worked_example(**more):
         put(tables, key, value)
     task = make_task(validate(settings_class("class2seq"), tables))
     prepared = prepare(task)
-    return task, prepared, build(task, prepared.train, prepared.dev)
+    return task, prepared, build(prepared)
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "squared"])
 def test_the_worked_example_is_learned_by_incremental_descent_G3(loss):
     task, _, trainer = worked_example(**{"training.loss": loss})
-    assert task.vocabulary.tokens == VOCABULARY
-    places = {token: number for number, token in enumerate(task.vocabulary.tokens, 1)}
+    assert task.field.vocabulary.tokens == VOCABULARY
+    places = {token: number for number, token in enumerate(task.field.vocabulary.tokens, 1)}
     assert [places[t] for t in ("i", "love", "my", "cat", "<end>")] == [11, 15, 16, 6, 22]
     training = task.config.training
     assert (training.optimizer, training.batch_size, training.reduction) == ("incremental", 1, "sum")
     *_, last = trainer.run()
-    assert last.figures["exact_match"] == 1.0
-    assert last.figures["accuracy"] == 1.0
+    assert last.measures["exact_match"] == 1.0
+    assert last.measures["accuracy"] == 1.0
     model = trainer.model.eval()
     found = task.predict(model, list(SEQUENCES))
     assert [one["prediction"] for one in found] == list(SEQUENCES.values())
@@ -51,11 +54,11 @@ def test_the_worked_example_is_learned_by_incremental_descent_G3(loss):
 def test_a_first_step_by_hand_G2():
     """W ← W − η ∇ Σ_t l(δ(t)) for the first example of the pass, and nothing else."""
     task, prepared, trainer = worked_example()
-    key = task.plan(prepared.train, 0)[0]
+    key = task.epoch(prepared.train, 0)[0]
     assert len(key) == 1
     weights = list(trainer.model.parameters())
     before = [weight.detach().clone() for weight in weights]
-    total = task.loss(trainer.model, task.collate(prepared.train, key)).total
+    total = task.loss(trainer.model, task.collate(prepared.train, key, CPU)).total
     gradients = torch.autograd.grad(total, weights)
     next(trainer.run())
     rate = task.config.training.learning_rate
@@ -74,7 +77,7 @@ def test_few_examples_get_the_lectures_network_G1(tmp_path):
     assert not any("bias" in name or name.endswith(".b") for name, _ in one.model.named_parameters())
     x, previous, tokens, lengths = one.batch
     assert x.tolist() == torch.eye(3).tolist()
-    assert (previous[:, 0] == one.task.start).all()
+    assert (previous[:, 0] == one.task.field.vocabulary.index[one.task.config.text.start]).all()
     assert lengths.tolist() == [4, 5, 6]
     assert all(row[n - 1] == one.task.end for row, n in zip(tokens, lengths, strict=True))
 
@@ -84,10 +87,10 @@ def test_production_feeds_back_what_came_out_G1(tmp_path):
     for feedback in ("hard", "soft"):
         one = ready("class2seq", tmp_path, {"model.feedback": feedback, "decoding.min_length": 5})
         [found] = one.task.predict(one.model, ["it"])
-        vocabulary = one.task.vocabulary
+        vocabulary = one.task.field.vocabulary
         never = [vocabulary.index[token] for token in ("<unk>", "<s>", "</s>")]
-        state = one.model.start(torch.eye(3)[[one.task.classes.id("it")]])
-        fed = torch.tensor([one.task.start])
+        state = one.model.start(torch.eye(3)[[one.task.classes.names.index("it")]])
+        fed = torch.tensor([vocabulary.index[one.task.config.text.start]])
         expected = []
         with torch.no_grad():
             for _ in range(5):
@@ -132,7 +135,7 @@ def test_features_and_vectors_as_classes_G1(kind, data, tmp_path):
     }
     one = ready("class2seq", tmp_path, settings, data=data)
     if kind == "features":
-        assert one.task.classes.tokens == ["animal", "plural", "singular", "thing"]
+        assert one.task.classes.names == ["animal", "plural", "singular", "thing"]
         assert one.batch[0][0].tolist() == [1.0, 1.0, 0.0, 0.0]
     else:
         assert one.batch[0].tolist() == [[0.0, 0.0], [1.0, 0.0], [0.0, 1.5], [1.0, 1.5]]
@@ -161,9 +164,9 @@ def test_a_class_may_have_several_sequences(tmp_path):
     """What is generated is compared with the nearest of them."""
     one = ready("class2seq", tmp_path, data="x\ta b\nx\tc\ny\td\n")
     end = one.task.end
-    ids = {token: one.task.vocabulary.index[token] for token in "abcd"}
+    ids = {token: one.task.field.vocabulary.index[token] for token in "abcd"}
     answers = [[ids["a"], ids["b"], end], [ids["d"], ids["d"], end]]
-    one.task._generate = lambda model, keys, settings: answers
+    one.task._sequences = lambda model, keys, partners: answers
     figures = one.task.evaluate(one.model, one.examples)
     assert figures["classes"] == 2
     assert figures["exact_match"] == 0.5
@@ -189,11 +192,11 @@ def test_a_wrong_prompt_is_named_with_its_number(tmp_path):
 def test_wrong_examples_are_named_with_their_place(tmp_path):
     one = ready("class2seq", tmp_path)
     with pytest.raises(LabelError, match=r"dev\.tsv:2.*never saw: 'cat'; did you mean 'cats'"):
-        one.task.examples([Record({"class": "cat", "sequence": "and"}, "dev.tsv", 2)])
+        encoded(one.task, [Record({"class": "cat", "sequence": "and"}, "dev.tsv", 2)])
     with pytest.raises(LabelError, match=r"input:1.*never saw"):
         one.task.predict(one.model, ["dogs"])
     with pytest.raises(EmptyError, match="a sequence without a token"):
-        one.task.learn([Record({"class": "I", "sequence": " "}, "dev.tsv", 2)])
+        one.task.build_vocabularies([Record({"class": "I", "sequence": " "}, "dev.tsv", 2)])
     numbers = ready("class2seq", tmp_path, {"text.classes": "vector"}, data=NUMBERS)
     for wrong in ("1", "1 two", "1 nan", "1 2 3", "1 1e39"):
         with pytest.raises(SyntaxProblem, match="not 2 finite numbers"):
@@ -203,14 +206,14 @@ def test_wrong_examples_are_named_with_their_place(tmp_path):
 def test_a_fixed_vocabulary_is_closed(tmp_path):
     settings = {"text.vocabulary": ["a", "b", "#", "$"], "text.start": "#", "text.end": "$"}
     one = ready("class2seq", tmp_path, settings, data="x\ta b\n")
-    assert one.task.vocabulary.tokens == ["a", "b", "#", "$"]
+    assert one.task.field.vocabulary.tokens == ["a", "b", "#", "$"]
     with pytest.raises(LabelError, match="a token outside the vocabulary: 'c'"):
-        one.task.examples([Record({"class": "x", "sequence": "a c"}, "dev.tsv", 1)])
+        encoded(one.task, [Record({"class": "x", "sequence": "a c"}, "dev.tsv", 1)])
 
 
 def test_a_generator_goes_in_one_direction():
     with pytest.raises(ConfigError, match="goes in one direction"):
         settings_of("class2seq", settings={"model.bidirectional": True})
-    for encoder in ("window", "bag"):
+    for network in ("window", "bag"):
         with pytest.raises(ConfigError, match="no comparator without one"):
-            settings_of("class2seq", settings={"model.encoder": encoder})
+            settings_of("class2seq", settings={"model.network": network})

@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from comparison import assert_close
 from elman.errors import EmptyError, LabelError
-from elman.text.readers import Record
-from tiny_tasks import descend, ready, save
+from elman.tasks.examples import encoded
+from elman.text.records import Record
+from tiny_tasks import CPU, descend, ready, save
 
 THREE = "a b\tx\nb a\ty\nc\tz\na b a\tx\nb b a\ty\n"
 
@@ -73,12 +75,12 @@ def test_a_tiny_task_is_learned(pooling, tmp_path):
 
 def test_class_weights_by_hand(tmp_path):
     one = ready("classify", tmp_path, {"training.class_weights": "balanced"})
-    assert one.task.labels.tokens == ["animal", "thing"]
+    assert one.task.labels.names == ["animal", "thing"]
     weights = {"animal": 6 / (2 * 4), "thing": 6 / (2 * 2)}
-    assert one.task._weights().tolist() == pytest.approx([weights["animal"], weights["thing"]])
+    assert one.task._weights(CPU).tolist() == pytest.approx([weights["animal"], weights["thing"]])
     words, labels = one.batch
     rows = F.cross_entropy(one.model(words), labels, reduction="none")
-    expected = sum(weights[one.task.labels.tokens[k]] * row for k, row in zip(labels, rows, strict=True))
+    expected = sum(weights[one.task.labels.names[k]] * row for k, row in zip(labels, rows, strict=True))
     assert_close({"loss": one.task.loss(one.model, one.batch).total}, {"loss": expected}, 1e-6)
     again = one.task.evaluate(one.model, one.examples)["loss"]
     assert again == pytest.approx(float(rows.mean().detach()), rel=1e-5)  # evaluation weighs nothing
@@ -87,21 +89,24 @@ def test_class_weights_by_hand(tmp_path):
 def test_a_class_that_only_held_out_examples_have_has_a_finite_weight(tmp_path):
     settings = {"training.class_weights": "balanced", "training.label_smoothing": 0.1}
     one = ready("classify", tmp_path, settings)
-    one.task.meet([Record({"text": "a song", "label": "sound"}, "a.tsv", 7)])
-    assert one.task.labels.tokens == ["animal", "thing", "sound"]
-    assert one.task._weights().tolist() == pytest.approx([6 / (2 * 4), 6 / (2 * 2), 1.0])
+    one.task.build_vocabularies(one.records(), [Record({"text": "a song", "label": "sound"}, "a.tsv", 7)])
+    assert one.task.labels.names == ["animal", "thing", "sound"]
+    assert one.task._weights(CPU).tolist() == pytest.approx([6 / (2 * 4), 6 / (2 * 2), 1.0])
     loss = one.task.loss(one.task.build_model(), one.batch)
     assert torch.isfinite(loss.total)
 
 
 def decided(one, labels):
     """The task with a model that answers these labels, in the order of the examples."""
-    width = len(one.task.labels)
-    order = [i for key in one.task.in_order(one.examples) for i in key]
-    answers = iter([one.task.labels.id(labels[i]) for i in order])
-    one.model = lambda words: torch.stack(
-        [F.one_hot(torch.tensor(next(answers)), width) * 9.0 for _ in words.lengths]
-    )
+    width = len(one.task.labels.names)
+    order = [i for key in one.examples.in_order("word", tokens=one.task.positions) for i in key]
+    answers = iter([one.task.labels.names.index(labels[i]) for i in order])
+
+    class Decided(nn.Module):
+        def forward(self, words):
+            return torch.stack([F.one_hot(torch.tensor(next(answers)), width) * 9.0 for _ in words.lengths])
+
+    one.model = Decided()
     return one.task.evaluate(one.model, one.examples)
 
 
@@ -136,19 +141,19 @@ def test_an_empty_text_has_an_empty_label(tmp_path):
     one = ready("classify", tmp_path)
     found = one.task.predict(one.model, ["", "a dog", "   "])
     assert [one["prediction"] for one in found] == ["", found[1]["prediction"], ""]
-    assert found[1]["prediction"] in one.task.labels
+    assert found[1]["prediction"] in one.task.labels.names
     assert found[0]["probabilities"] == {}
     assert sum(found[1]["probabilities"].values()) == pytest.approx(1)
-    assert one.task.predict(one.model, ["", " "])[1]["line"] == ""
+    assert one.task.predict(one.model, ["", " "])[1].line == ""
     assert one.task.predict(one.model, []) == []
 
 
 def test_wrong_examples_are_named_with_their_place(tmp_path):
     one = ready("classify", tmp_path)
     with pytest.raises(LabelError, match=r"dev\.tsv:3.*never saw: 'thign'; did you mean 'thing'"):
-        one.task.examples([Record({"text": "a dog", "label": "thign"}, "dev.tsv", 3)])
+        encoded(one.task, [Record({"text": "a dog", "label": "thign"}, "dev.tsv", 3)])
     with pytest.raises(EmptyError, match=r"dev\.tsv:4.*a text without a word"):
-        one.task.examples([Record({"text": "  ", "label": "thing"}, "dev.tsv", 4)])
+        encoded(one.task, [Record({"text": "  ", "label": "thing"}, "dev.tsv", 4)])
 
 
 def test_class_weights_survive_a_run_folder(tmp_path):
@@ -156,4 +161,4 @@ def test_class_weights_survive_a_run_folder(tmp_path):
 
     one = ready("classify", tmp_path, {"training.class_weights": "balanced"})
     again = load(save(one, tmp_path / "run"))
-    assert torch.equal(again.task._weights(), one.task._weights())
+    assert torch.equal(again.task._weights(CPU), one.task._weights(CPU))

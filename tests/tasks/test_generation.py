@@ -12,8 +12,9 @@ from elman.decoding.beam import Beam
 from elman.decoding.diverse import Diverse
 from elman.decoding.greedy import Greedy
 from elman.decoding.sample import Sample
-from elman.errors import ArgumentError, ConfigError, UnknownNameError
-from elman.tasks._generation import TOGETHER, strategy
+from elman.errors import ArgumentError, ConfigError
+from elman.tasks.generation import TOGETHER, make_strategy
+from elman.tasks.seq2seq_settings import Seq2SeqDecoding
 from tiny_tasks import ready
 
 PROMPTS = {"lm": ["the cat", "", "a dog sees"], "class2seq": ["it", "I", "cats"]}
@@ -21,11 +22,13 @@ SENTENCE = {"lm": {"text.context": "sentence"}, "class2seq": {}}
 TASKS = list(PROMPTS)
 
 
-def generated(one, prompts=None, trace=None, **decoding):
+def generated(one, prompts=None, trace=None, partners=(), **decoding):
     settings = changed(
         one.task.config, {f"decoding.{key}": value for key, value in decoding.items()}
     ).decoding
-    return one.task.generate(one.model, prompts or PROMPTS[one.task.name], settings, trace=trace)
+    return one.task.generation.predict(
+        one.model, prompts or PROMPTS[one.task.config.task], settings, partners=partners, trace=trace
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,16 +49,16 @@ def generated(one, prompts=None, trace=None, **decoding):
     ids=str,
 )
 def test_settings_name_their_strategy(settings, kind):
-    assert type(strategy(DecodingSettings(**settings))) is kind
+    assert type(make_strategy(DecodingSettings(**settings))) is kind
 
 
 def test_options_of_a_strategy_are_settings():
-    beam = strategy(DecodingSettings(strategy="beam", length_penalty=0.3, coverage_penalty=0.2))
+    beam = make_strategy(Seq2SeqDecoding(strategy="beam", length_penalty=0.3, coverage_penalty=0.2))
     assert (beam.beam, beam.length_penalty, beam.coverage_penalty) == (5, 0.3, 0.2)
-    sample = strategy(DecodingSettings(temperature=0.3, top_k=4, top_p=0.5))
+    sample = make_strategy(DecodingSettings(temperature=0.3, top_k=4, top_p=0.5))
     assert (sample.temperature, sample.top_k, sample.top_p) == (0.3, 4, 0.5)
-    with pytest.raises(UnknownNameError, match="no strategy named 'beem'; did you mean 'beam'"):
-        strategy(DecodingSettings(strategy="beem"))
+    with pytest.raises(ValueError, match="no strategy named 'beem'; did you mean 'beam'"):
+        DecodingSettings(strategy="beem")
 
 
 @pytest.mark.parametrize(
@@ -71,24 +74,24 @@ def test_prompts_together_give_what_each_gives_alone_L4(task, decoding, tmp_path
         expected = alone[prompt]
         assert found["tokens"] == expected["tokens"]
         assert found["log_probability"] == pytest.approx(expected["log_probability"], abs=1e-4)
-        for here, there in zip(found.get("n_best", []), expected.get("n_best", []), strict=True):
-            assert here["text"] == there["text"]
-    assert one.task.generate(one.model, [], one.task.config.decoding) == []
+        for here, there in zip(found.written.n_best, expected.written.n_best, strict=True):
+            assert here.text == there.text
+    assert one.task.generation.predict(one.model, [], one.task.config.decoding) == []
 
 
-@pytest.mark.parametrize("encoder", ["rnn", "window", "bag", "ngram"])
+@pytest.mark.parametrize("network", ["rnn", "window", "bag", "ngram"])
 @pytest.mark.parametrize("context", ["stream", "sentence"])
-def test_prompts_of_all_lengths_are_read_at_once_L4(context, encoder, tmp_path):
+def test_prompts_of_all_lengths_are_read_at_once_L4(context, network, tmp_path):
     """The first distribution is that of reading the prompt token by token."""
-    one = ready("lm", tmp_path, {"text.context": context, "model.encoder": encoder})
+    one = ready("lm", tmp_path, {"text.context": context, "model.network": network})
     prompts = ["", "the cat sees", "a"]
-    beginning = one.task.begin(one.model, prompts)
+    beginning = one.task.generation.writer.begin(one.model, prompts)
     with torch.no_grad():
         first, state, _ = beginning.step(beginning.first, beginning.state)
         second, _, _ = beginning.step(torch.tensor([7, 8, 9]), state)
         for row, prompt in enumerate(prompts):
             state = None
-            for token in [one.task.start, *one.task.vocabulary.ids(prompt.split())]:
+            for token in [one.task.start, *one.task.field.vocabulary.ids(prompt.split())]:
                 log_probs, state = one.model.step(torch.tensor([token]), state)
             torch.testing.assert_close(first[row], log_probs[0], atol=1e-5, rtol=1e-5)
             log_probs, _ = one.model.step(torch.tensor([7 + row]), state)
@@ -178,16 +181,17 @@ def test_a_trace_shows_what_else_could_have_come(task, tmp_path):
             assert len(step["top"]) == 2
             assert step["top"][0]["probability"] >= step["top"][1]["probability"]
             assert step["probability"] <= step["top"][0]["probability"] + 1e-6
-            assert 0 < step["entropy"] < math.log(len(one.task.vocabulary))
+            assert 0 < step["entropy"] < math.log(len(one.task.field.vocabulary))
     last_words = {"lm": ["cat", "<s>", "sees"], "class2seq": ["<s>"] * 3}[task]
     assert [found["trace"][0]["fed"] for found in generated(one, trace=0)] == last_words
-    assert ("trace" in generated(one)[0]) == (task == "class2seq")
+    assert "trace" not in generated(one)[0]
+    assert ("trace" in one.task.predict(one.model, PROMPTS[task])[0]) == (task == "class2seq")
 
 
 def partner(one, seed):
     """The same task with other weights."""
     torch.manual_seed(seed)
-    return one.task, one.task.build_model().eval()
+    return one.task.generation.writer, one.task.build_model().eval()
 
 
 @pytest.mark.parametrize("feedback", ["hard", "soft"])
@@ -196,41 +200,40 @@ def test_models_decide_together(task, feedback, tmp_path):
     soft = {"model.feedback": feedback} if task == "class2seq" else {}
     one = ready(task, tmp_path, SENTENCE[task] | soft)
     alone = generated(one, beam=3)
-    one.task.join_partners([(one.task, one.model)])
-    for found, expected in zip(generated(one, beam=3), alone, strict=True):
+    itself = [(one.task.generation.writer, one.model)]
+    for found, expected in zip(generated(one, beam=3, partners=itself), alone, strict=True):
         assert found["tokens"] == expected["tokens"]
         assert found["log_probability"] == pytest.approx(expected["log_probability"], abs=1e-4)
     other = partner(one, 9)
-    one.task.join_partners([other])
     if feedback == "hard":
-        first, second = (
-            task.begin(network, PROMPTS[task.name]) for task, network in [(one.task, one.model), other]
-        )
+        first, second = (writer.begin(network, PROMPTS[task]) for writer, network in [*itself, other])
         with torch.no_grad():
             p, q = (each.step(each.first, each.state)[0].exp() for each in (first, second))
-        for row, found in enumerate(generated(one, max_length=1, min_length=1)):
-            token = one.task.vocabulary.index[found["tokens"][0]]
+        for row, found in enumerate(generated(one, partners=[other], max_length=1, min_length=1)):
+            token = one.task.field.vocabulary.index[found["tokens"][0]]
             assert math.exp(found["log_probability"]) == pytest.approx(
                 float((p + q)[row, token]) / 2, rel=1e-4
             )
-    figures = one.task.evaluate(one.model, one.examples)
+    figures = one.task.evaluate(one.model, one.examples, partners=[other])
     assert figures["tokens"] > 0
 
 
 def test_members_of_an_ensemble_have_one_vocabulary(tmp_path):
     one, other = ready("lm", tmp_path), ready("lm", tmp_path, data="other words\n")
     with pytest.raises(ConfigError, match="model 2 of the ensemble writes with 6 tokens, other than the 1"):
-        one.task.join_partners([(other.task, other.model)])
+        one.task.generation.check_partners([(other.task.generation.writer, other.model)])
     wrong = ready("class2seq", tmp_path)
-    with pytest.raises(ConfigError, match="model 3 of the ensemble is a Class2Seq, the first a Lm"):
-        one.task.join_partners([(one.task, one.model), (wrong.task, wrong.model)])
+    with pytest.raises(ConfigError, match="model 3 of the ensemble is of another task than the first"):
+        one.task.generation.check_partners(
+            [(one.task.generation.writer, one.model), (wrong.task.generation.writer, wrong.model)]
+        )
 
 
 @pytest.mark.parametrize("task", [*TASKS, "seq2seq"])
 @pytest.mark.parametrize(
     ("decoding", "error", "message"),
     [
-        ({"strategy": "beem"}, UnknownNameError, "did you mean 'beam'"),
+        ({"strategy": "beem"}, ConfigError, "did you mean 'beam'"),
         ({"stop": ["zzz"]}, ConfigError, "decoding.stop has 'zzz'"),
         ({"banned": ["zzz"]}, ConfigError, "decoding.banned has 'zzz'"),
         ({"min_length": 900, "max_length": 20}, ConfigError, "decoding.min_length is 900"),
@@ -265,13 +268,13 @@ def test_a_prefix_that_cannot_come_is_found_before_training(task, word, decoding
 
 def test_a_large_vocabulary_and_a_wide_beam_make_small_batches(tmp_path, monkeypatch):
     one = ready("seq2seq", tmp_path, {})
-    V = len(one.task.output_vocabulary)
-    monkeypatch.setattr("elman.tasks._generation.DISTRIBUTIONS", 10 * V)
-    assert one.task.most_together(DecodingSettings()) == 10
-    assert one.task.most_together(DecodingSettings(beam=5)) == 2
-    assert one.task.most_together(DecodingSettings(strategy="sample", n_best=10)) == 1
+    V = len(one.task.generation.vocabulary)
+    monkeypatch.setattr("elman.tasks.generation.DISTRIBUTIONS", 10 * V)
+    assert one.task.generation._most(DecodingSettings()) == 10
+    assert one.task.generation._most(DecodingSettings(beam=5)) == 2
+    assert one.task.generation._most(DecodingSettings(strategy="sample", n_best=10)) == 1
     prompts = ["the cat"] * 7
-    sizes = [len(numbers) for numbers in one.task.together(prompts, 2)]
+    sizes = [len(numbers) for numbers in one.task.generation.writer.batches(prompts, 2)]
     assert max(sizes) == 2
     assert sum(sizes) == 7
 
@@ -283,7 +286,7 @@ def test_batches_draw_differently(tmp_path):
     assert found[:TOGETHER] != found[TOGETHER:]
 
 
-def test_an_option_without_a_setting_or_default_is_a_mistake_of_the_settings(tmp_path):
+def test_an_option_without_a_default_has_to_be_set(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(
         "from elman.decoding.greedy import Greedy\n"
@@ -292,5 +295,9 @@ def test_an_option_without_a_setting_or_default_is_a_mistake_of_the_settings(tmp
         "        self.margin = margin\n",
         encoding="utf-8",
     )
-    with pytest.raises(ConfigError, match=r"margin.*need a default"):
-        strategy(DecodingSettings(strategy=f"{path}:Mine"))
+    with pytest.raises(
+        ArgumentError, match=r"needs the option 'margin'; set it in decoding\.strategy_options"
+    ):
+        make_strategy(DecodingSettings(strategy=f"{path}:Mine"))
+    mine = make_strategy(DecodingSettings(strategy=f"{path}:Mine", strategy_options={"margin": 3}))
+    assert mine.margin == 3

@@ -9,11 +9,15 @@ import torch
 from elman.config import changed, validate
 from elman.errors import ConfigError, EmptyError
 from elman.tasks import lm
-from elman.text.readers import Record, Repairs
+from elman.tasks.examples import encoded
+from elman.text.files import Repairs
+from elman.text.records import Record
 from elman.text.vocabulary import END, START, UNKNOWN
-from elman.training.run import build, make_task, prepare, settings_class
+from elman.training.preparing import prepare
+from elman.training.run import build
+from elman.training.settings import make_task, settings_class
 from elman.training.sources import source_of
-from tiny_tasks import DATA, descend, ready, settings_of, train
+from tiny_tasks import CPU, DATA, descend, ready, settings_of, train
 
 SENTENCE = {"text.context": "sentence"}
 LEARN = {
@@ -36,14 +40,14 @@ def decoding(one, **more):
 
 
 @pytest.mark.parametrize("context", ["sentence", "stream"])
-@pytest.mark.parametrize("encoder", ["rnn", "window", "ngram"])
-def test_the_chain_rule_L3(context, encoder, tmp_path):
+@pytest.mark.parametrize("network", ["rnn", "window", "ngram"])
+def test_the_chain_rule_L3(context, network, tmp_path):
     """A text's score is the sum of its tokens', and the loss of evaluating just this text."""
-    one = ready("lm", tmp_path, {"text.context": context, "model.encoder": encoder})
+    one = ready("lm", tmp_path, {"text.context": context, "model.network": network})
     text = "the dog sees it"
     [scored] = one.task.score(one.model, [text])
     assert [token for token, _ in scored] == ["the", "dog", "sees", "it", END]
-    figures = one.task.evaluate(one.model, one.task.examples(records(text)))
+    figures = one.task.evaluate(one.model, encoded(one.task, records(text)))
     assert figures["tokens"] == 5
     assert sum(value for _, value in scored) == pytest.approx(-5 * figures["loss"], abs=1e-5)
 
@@ -53,8 +57,10 @@ def test_a_token_is_scored_given_those_before_it_L3(tmp_path):
     [scored] = one.task.score(one.model, ["the dog runs"])
     state, before = None, START
     for token, value in scored:
-        log_probs, state = one.model.step(torch.tensor([one.task.vocabulary.id(before)]), state)
-        assert float(log_probs[0, one.task.vocabulary.id(token)].detach()) == pytest.approx(value, abs=1e-5)
+        log_probs, state = one.model.step(torch.tensor([one.task.field.vocabulary.id(before)]), state)
+        assert float(log_probs[0, one.task.field.vocabulary.id(token)].detach()) == pytest.approx(
+            value, abs=1e-5
+        )
         before = token
 
 
@@ -81,7 +87,7 @@ def test_perplexity_is_the_exponential_of_the_loss_L3(context, tmp_path):
     one = ready("lm", tmp_path, {"text.context": context})
     figures = one.task.evaluate(one.model, one.examples)
     assert figures["perplexity"] == pytest.approx(math.exp(figures["loss"]))
-    assert figures["tokens"] == one.task.statistics.tokens
+    assert figures["tokens"] == one.statistics.tokens
     assert "bits_per_character" not in figures
     letters = ready("lm", tmp_path, {"text.context": context, "text.unit": "character"})
     figures = letters.task.evaluate(letters.model, letters.examples)
@@ -93,7 +99,7 @@ def test_a_uniform_model_has_the_perplexity_of_its_vocabulary(tmp_path):
     with torch.no_grad():
         one.model.weight.zero_()
     figures = one.task.evaluate(one.model, one.examples)
-    assert figures["perplexity"] == pytest.approx(len(one.task.vocabulary), rel=1e-5)
+    assert figures["perplexity"] == pytest.approx(len(one.task.field.vocabulary), rel=1e-5)
 
 
 @pytest.mark.parametrize("steps", [1, 4, 1000])
@@ -105,40 +111,52 @@ def test_evaluating_a_stream_is_one_long_walk_L2(steps, tmp_path, monkeypatch):
     logits = one.model.logits(one.model(ids[None, :-1])[0])[0]
     expected = torch.nn.functional.cross_entropy(logits, ids[1:])
     assert figures["loss"] == pytest.approx(float(expected.detach()), abs=1e-5)
-    assert figures["tokens"] == len(ids) - 1 == one.task.statistics.tokens
+    assert figures["tokens"] == len(ids) - 1 == one.statistics.tokens
 
 
 def test_validation_on_a_gpu_reads_parts_side_by_side(tmp_path, monkeypatch):
     one = ready("lm", tmp_path, data=20 * DATA["lm"])
     exact = one.task.evaluate(one.model, one.examples)
-    assert one.task.validate(one.model, one.examples) == exact
-    one.task.device = torch.device("meta")  # as little the CPU as a GPU is
-    monkeypatch.setattr(one.task, "_figures", lambda model, batches: list(batches))
-    ids = exact["tokens"] + 1
+    assert one.task.evaluate(one.model, one.examples, quick=True) == exact
+    ids, evaluation = exact["tokens"] + 1, one.task._evaluation
+
+    def read(examples, device, rows):
+        raise LookupError(list(evaluation(examples, CPU, rows)))
+
+    def batches(*, quick):
+        with pytest.raises(LookupError) as caught:
+            one.task.evaluate(one.model, one.examples, quick=quick)
+        return caught.value.args[0]
+
+    monkeypatch.setattr(one.task, "_evaluation", read)
+    monkeypatch.setattr(lm, "device_of", lambda model: torch.device("meta"))  # as little the CPU as a GPU is
     for length, rows in ((2000, 1), (100, ids // 100), (1, 16)):
         monkeypatch.setattr(lm, "VALIDATION_LENGTH", length)
-        batches = one.task.validate(one.model, one.examples)
-        assert {len(inputs) for inputs, _, _ in batches} == {rows}
-        assert exact["tokens"] - 16 < sum(targets.numel() for _, targets, _ in batches) <= exact["tokens"]
+        found = batches(quick=True)
+        assert {len(batch.inputs) for batch in found} == {rows}
+        assert exact["tokens"] - 16 < sum(batch.targets.numel() for batch in found) <= exact["tokens"]
+        assert {len(batch.inputs) for batch in batches(quick=False)} == {1}
 
 
 def test_lengths_of_sentences_stay_with_the_cpu(tmp_path):
     one = ready("lm", tmp_path, SENTENCE)
-    one.task.device = torch.device("meta")
-    assert [part.device.type for part in one.batch] == ["meta", "meta", "cpu"]
+    batch = one.task.collate(one.examples, range(len(one.examples)), torch.device("meta"))
+    assert [part.device.type for part in batch] == ["meta", "meta", "cpu"]
 
 
 def test_the_state_is_carried_from_segment_to_segment_L2(tmp_path):
     one = ready("lm", tmp_path, {"training.batch_size": 2, "training.truncate": 5})
-    plan = one.task.plan(one.examples, 0)
-    first, second = (one.task.collate(one.examples, plan[k]) for k in range(2))
+    plan = one.task.epoch(one.examples, 0)
+    first, second = (one.task.collate(one.examples, plan[k], CPU) for k in range(2))
     carry = one.task.loss(one.model, first).carry
-    carried = one.task.loss(one.model, second, carry)
+    carried = one.task.loss(one.model, second, carry=carry)
     inputs, targets, _ = first
-    other = (inputs.roll(1, 1), targets, None)
+    other = lm.LmBatch(inputs.roll(1, 1), targets, None)
     assert carried.total != one.task.loss(one.model, second).total
-    assert carried.total != one.task.loss(one.model, second, one.task.loss(one.model, other).carry).total
-    whole = (torch.cat([inputs, second[0]], 1), torch.cat([targets, second[1]], 1), None)
+    assert (
+        carried.total != one.task.loss(one.model, second, carry=one.task.loss(one.model, other).carry).total
+    )
+    whole = lm.LmBatch(torch.cat([inputs, second[0]], 1), torch.cat([targets, second[1]], 1), None)
     both = one.task.loss(one.model, whole).total
     torch.testing.assert_close(one.task.loss(one.model, first).total + carried.total, both)
 
@@ -153,7 +171,7 @@ def test_backpropagation_stops_at_the_edge_of_a_segment_L2(tmp_path):
 def test_sentences_begin_anew_L2(tmp_path):
     one = ready("lm", tmp_path, SENTENCE)
     inputs, targets, lengths = one.batch
-    start, end = (one.task.vocabulary.id(marker) for marker in (START, END))
+    start, end = (one.task.field.vocabulary.id(marker) for marker in (START, END))
     assert (inputs[:, 0] == start).all()
     assert all(row[length - 1] == end for row, length in zip(targets, lengths, strict=True))
     assert torch.equal(inputs[:, 1:], targets[:, :-1])
@@ -162,7 +180,8 @@ def test_sentences_begin_anew_L2(tmp_path):
 
 @pytest.mark.parametrize("context", ["sentence", "stream"])
 def test_a_tiny_text_is_learned_L2(context, tmp_path):
-    settings = LEARN | {"text.context": context, "training.epochs": 120, "training.truncate": 100}
+    settings = LEARN | {"text.context": context, "training.epochs": 120}
+    settings |= {"training.truncate": 100} if context == "stream" else {}
     one = ready("lm", tmp_path, settings)
     before = one.task.evaluate(one.model, one.examples)["loss"]
     figures = train(one)
@@ -176,8 +195,7 @@ def test_a_tiny_text_has_rows_that_are_worth_it(tmp_path):
         one = ready("lm", tmp_path, data=DATA["lm"] * copies)
         settings = one.task.config.training
         assert (
-            settings.batch_size == 1
-            or one.task.statistics.tokens > 10 * settings.batch_size * settings.truncate
+            settings.batch_size == 1 or one.statistics.tokens > 10 * settings.batch_size * settings.truncate
         )
     assert settings.batch_size > 1
 
@@ -187,7 +205,7 @@ def test_generation_stops_where_it_should_L4(tmp_path):
     descend(one, 100)
 
     def generated(prompt, **more):
-        [found] = one.task.generate(one.model, [prompt], decoding(one, **more))
+        [found] = one.task.generation.predict(one.model, [prompt], decoding(one, **more))
         return found["text"], found["stopped"]
 
     assert generated("") == ("a b c d", "end")
@@ -205,16 +223,16 @@ def test_generation_stops_where_it_should_L4(tmp_path):
 def test_the_probability_of_what_is_generated_is_its_score_L4(tmp_path):
     one = ready("lm", tmp_path, SENTENCE | LEARN, data="a b c d\n")
     descend(one, 100)
-    [found] = one.task.generate(one.model, [""], one.task.config.decoding)
+    [found] = one.task.generation.predict(one.model, [""], one.task.config.decoding)
     [scored] = one.task.score(one.model, [found["text"]])
     assert found["log_probability"] == pytest.approx(sum(v for _, v in scored), abs=1e-4)
 
 
-@pytest.mark.parametrize("encoder", ["rnn", "window", "bag", "ngram"])
-def test_greedy_is_the_argmax_by_hand_L4(encoder, tmp_path):
-    one = ready("lm", tmp_path, SENTENCE | {"model.encoder": encoder})
-    vocabulary = one.task.vocabulary
-    [found] = one.task.generate(one.model, ["the cat"], decoding(one, max_length=8))
+@pytest.mark.parametrize("network", ["rnn", "window", "bag", "ngram"])
+def test_greedy_is_the_argmax_by_hand_L4(network, tmp_path):
+    one = ready("lm", tmp_path, SENTENCE | {"model.network": network})
+    vocabulary = one.task.field.vocabulary
+    [found] = one.task.generation.predict(one.model, ["the cat"], decoding(one, max_length=8))
     tokens = [START, "the", "cat"]
     with torch.no_grad():
         while len(tokens) < 11:
@@ -234,7 +252,7 @@ def test_drawing_repeats_with_its_seed_L4(tmp_path):
 
     def drawn(seed):
         settings = decoding(one, strategy="sample", seed=seed, max_length=30)
-        return [found["text"] for found in one.task.generate(one.model, ["", "the"], settings)]
+        return [found["text"] for found in one.task.generation.predict(one.model, ["", "the"], settings)]
 
     assert drawn(1) == drawn(1)
     assert drawn(1) != drawn(2)
@@ -246,7 +264,7 @@ def test_characters_run_through_line_ends_and_stop_at_a_newline_L4(tmp_path):
     train(one)
 
     def generated(prompt, **more):
-        [found] = one.task.generate(one.model, [prompt], decoding(one, **more))
+        [found] = one.task.generation.predict(one.model, [prompt], decoding(one, **more))
         return found["text"], found["stopped"]
 
     text, stopped = generated("a", max_length=11)
@@ -257,7 +275,7 @@ def test_characters_run_through_line_ends_and_stop_at_a_newline_L4(tmp_path):
     assert generated("ab\nc", stop=["\n"]) == ("d", "end")  # the line end of a prompt is one
     [prediction] = changed_task(one, max_length=5).predict(one.model, ["a"])
     assert prediction["prediction"] == "b\ncd\n"
-    assert prediction["line"] == "b\ncd\n"  # the command line writes it on one
+    assert prediction.line == "b\ncd\n"  # the command line writes it on one
 
 
 def changed_task(one, **more):
@@ -297,13 +315,15 @@ def test_no_rule_of_decoding_stops_the_samples_of_a_training(rule, tmp_path):
 
 def test_rare_words_are_unknown_where_nothing_else_was_said(tmp_path):
     open_count = {"text.min_count": None}
-    words = ready("lm", tmp_path, open_count, data="a a b\n").task.vocabulary
+    words = ready("lm", tmp_path, open_count, data="a a b\n").task.field.vocabulary
     assert words.tokens[4:] == ["a"]
-    words = ready("lm", tmp_path, open_count, data="a a b <unk>\n").task.vocabulary
+    words = ready("lm", tmp_path, open_count, data="a a b <unk>\n").task.field.vocabulary
     assert words.tokens[4:] == ["a", "b"]
-    words = ready("lm", tmp_path, open_count | {"text.unit": "character"}, data="aab\n").task.vocabulary
+    words = ready("lm", tmp_path, open_count | {"text.unit": "character"}, data="aab\n").task.field.vocabulary
     assert words.tokens[4:] == ["a", "b"]
-    fixed = ready("lm", tmp_path, {"text.vocabulary": ["b", "x", "</s>"]}, data="a a b\n").task.vocabulary
+    fixed = ready(
+        "lm", tmp_path, {"text.vocabulary": ["b", "x", "</s>"]}, data="a a b\n"
+    ).task.field.vocabulary
     assert fixed.tokens[4:] == ["b", "x"]
 
 
@@ -316,7 +336,7 @@ def test_columns_of_other_files(tmp_path):
 
 def test_nothing_to_evaluate_is_nothing(tmp_path):
     one = ready("lm", tmp_path)
-    assert len(one.task.examples(records())) == 0
+    assert len(encoded(one.task, records())) == 0
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -326,7 +346,7 @@ def test_incremental_descent_learns_a_stream_at_its_own_rate_G2(seed):
     tables = {"task": "lm", "data": {"train": "builtin:agreement"}, "training": training}
     task = make_task(validate(settings_class("lm"), tables))
     prepared = prepare(task)
-    trainer = build(task, prepared.train, prepared.dev)
+    trainer = build(prepared)
     assert (task.config.training.truncate, task.config.training.learning_rate) == (35, 0.014)
     *updates, validation = trainer.run()
     assert max(update.loss for update in updates[20:]) < 5  # it never jumps
@@ -334,4 +354,4 @@ def test_incremental_descent_learns_a_stream_at_its_own_rate_G2(seed):
     tokens = prepared.dev.store.fields["token"].values.tolist()[1:]
     unigram = -sum(math.log((counts[token] + 1) / (counts.total() + len(counts))) for token in tokens)
     assert 30 < math.exp(unigram / len(tokens)) < 50
-    assert validation.figures["perplexity"] < 20
+    assert validation.measures["perplexity"] < 20

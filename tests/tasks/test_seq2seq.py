@@ -8,10 +8,12 @@ from torch.nn import functional as F
 
 from elman.config import changed
 from elman.errors import ConfigError
-from elman.tasks import seq2seq
+from elman.tasks import seq2seq, seq2seq_writer
+from elman.tasks.examples import encoded
+from elman.tasks.predictions import Prediction
 from elman.text.vocabulary import START
 from elman.training.loop import Trainer
-from tiny_tasks import descend, ready, train
+from tiny_tasks import CPU, descend, ready, train
 
 # A small model learns.
 
@@ -19,7 +21,7 @@ from tiny_tasks import descend, ready, train
 def test_reversing_strings_is_learned_with_attention(reversing):
     one, unseen = reversing
     assert one.task.config.model.attention == "additive"
-    figures = one.task.evaluate(one.model, one.task.examples(records(*((s, s[::-1]) for s in unseen))))
+    figures = one.task.evaluate(one.model, encoded(one.task, records(*((s, s[::-1]) for s in unseen))))
     assert figures["exact_match"] > 0.95
     assert figures["error_rate"] < 0.05
     assert (figures["sources"], figures["examples"]) == (200, 200)
@@ -29,7 +31,7 @@ def test_reversing_strings_is_learned_with_attention(reversing):
 
 def test_a_learned_alignment_runs_backwards_A4(reversing):
     one, _ = reversing
-    answers = one.task.generate(one.model, ["abcdef", "hgf"], one.task.config.decoding, trace=0)
+    answers = one.task.predict(one.model, ["abcdef", "hgf"], trace=0)
     for answer, length in zip(answers, (6, 3), strict=True):
         weights = torch.tensor(answer["attention"])
         assert weights.shape == (length + 1, length)  # the end marker looks somewhere, too
@@ -52,7 +54,7 @@ def test_one_network_copies_short_strings_E6(form, least, tmp_path):
     one = ready("seq2seq", tmp_path, settings, data=tsv((text, text) for text in known))
     assert train(one)["exact_match"] >= least
     text = next(text for text in known if len(set(text)) == 3)
-    [traced] = one.task.generate(one.model, [text], one.task.config.decoding, trace=1)
+    [traced] = one.task.predict(one.model, [text], trace=1)
     assert (traced["text"], traced["stopped"]) == (text, "end")
     fed = [step["fed"] for step in traced["trace"]]
     assert fed == [START if form == "single" else text[-1], *text]
@@ -115,19 +117,19 @@ def test_the_schedule_follows_training_and_survives_a_break_E3(tmp_path, monkeyp
     monkeypatch.setattr(seq2seq, "forcing", lambda *given: asked.append(plain(*given)) or asked[-1])
     straight, first = (ready("seq2seq", tmp_path, settings) for _ in range(2))
     torch.manual_seed(4)
-    run = Trainer(straight.task, straight.model, straight.examples, straight.examples).run()
+    run = Trainer(straight.task, straight.model, straight.examples, straight.examples, CPU).run()
     for _ in range(5):
         next(run)
     assert asked == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2])
     asked.clear()
     torch.manual_seed(4)
-    trainer = Trainer(first.task, first.model, first.examples, first.examples)
+    trainer = Trainer(first.task, first.model, first.examples, first.examples, CPU)
     run = trainer.run()
     for _ in range(2):
         next(run)
     broken_off = trainer.snapshot()
     second = ready("seq2seq", tmp_path, settings)
-    continued = Trainer(second.task, second.model, second.examples, second.examples)
+    continued = Trainer(second.task, second.model, second.examples, second.examples, CPU)
     continued.restore(**broken_off)
     run = continued.run()
     for _ in range(3):
@@ -159,7 +161,7 @@ def test_figures_do_not_depend_on_the_batches_of_evaluation(tmp_path, monkeypatc
     collate = one.task.collate
     monkeypatch.setattr(one.task, "collate", lambda *given: sizes.append(len(given[1])) or collate(*given))
     monkeypatch.setattr(seq2seq, "LOGITS", 10 * len(one.task.target.vocabulary))  # ten positions
-    monkeypatch.setattr(seq2seq, "TOGETHER", 2)
+    monkeypatch.setattr(seq2seq_writer, "TOGETHER", 2)
     found = one.task.evaluate(one.model, one.examples)
     assert sizes == [2, 1, 1, 1]
     for name, value in expected.items():
@@ -199,11 +201,11 @@ def test_a_repeated_source_has_several_references(tmp_path, monkeypatch):
     written = {"a b": "the cat sat down here", "c": "a dog is not here"}
     asked = []
 
-    def generate(model, sources, settings):
+    def write(model, sources, settings, partners):
         asked.extend(sources)
-        return [{"text": written[source]} for source in sources]
+        return [Prediction(written[source], source, "source") for source in sources]
 
-    monkeypatch.setattr(one.task, "generate", generate)
+    monkeypatch.setattr(one.task, "_write", write)
     figures = one.task.evaluate(one.model, one.examples)
     assert asked == ["a b", "c"]  # each is written once
     assert (figures["sources"], figures["examples"], figures["tokens"]) == (2, 3, 18)
@@ -224,11 +226,11 @@ def test_validation_is_greedy_and_quick_evaluation_as_the_settings_say(tmp_path,
     }
     one = ready("seq2seq", tmp_path, settings)
     asked = []
-    search = one.task.search
+    search = one.task.generation.search
     monkeypatch.setattr(
-        one.task, "search", lambda *given, **more: asked.append(given[2]) or search(*given, **more)
+        one.task.generation, "search", lambda *given, **more: asked.append(given[2]) or search(*given, **more)
     )
-    quick, whole = one.task.validate(one.model, one.examples), one.task.evaluate(one.model, one.examples)
+    quick, whole = (one.task.evaluate(one.model, one.examples, quick=quick) for quick in (True, False))
     assert [quick[name] for name in ("loss", "accuracy", "tokens")] == [
         whole[name] for name in ("loss", "accuracy", "tokens")
     ]
@@ -238,14 +240,14 @@ def test_validation_is_greedy_and_quick_evaluation_as_the_settings_say(tmp_path,
     assert {"bleu", "chrf", "ter"} <= set(whole)
     assert quick["length_ratio"] == pytest.approx(30 * 5 / 19)
     one.task.config = changed(one.task.config, {"decoding.min_length": 0})
-    one.task.validate(one.model, one.examples)
+    one.task.evaluate(one.model, one.examples, quick=True)
     assert asked[2].max_length == one.task.longest + 10 == 18
     one.task.config = changed(one.task.config, {"decoding.max_length": 4})
-    one.task.validate(one.model, one.examples)
+    one.task.evaluate(one.model, one.examples, quick=True)
     assert asked[3].max_length == 4
     long = {"decoding.prefix": "Hund " * 20, "decoding.max_length": 90}
     one.task.config = changed(one.task.config, long)
-    one.task.validate(one.model, one.examples)
+    one.task.evaluate(one.model, one.examples, quick=True)
     assert asked[4].max_length == 20
 
 
@@ -254,8 +256,10 @@ def test_sacrebleu_is_asked_for_what_the_settings_name(tmp_path):
     figures = one.task.evaluate(one.model, one.examples)
     assert {"bleu", "chrf", "ter"} & set(figures) == {"chrf"}
     assert "bleu" not in one.task.metrics()
-    with pytest.raises(ConfigError, match=r"training\.metric is 'bleu'"):
-        ready("seq2seq", tmp_path, {"evaluation.metrics": [], "training.metric": "bleu"})
+    one = ready("seq2seq", tmp_path, {"evaluation.metrics": [], "training.metric": "bleu"})
+    assert {"bleu", "chrf", "ter"} & set(one.task.evaluate(one.model, one.examples)) == {"bleu"}
+    with pytest.raises(ConfigError, match=r"training\.metric is 'blue'; did you mean"):
+        ready("seq2seq", tmp_path, {"training.metric": "blue"})
 
 
 @pytest.mark.parametrize("unit", ["character", "word", "bpe", "byte"])
@@ -265,7 +269,8 @@ def test_what_an_error_rate_counts(unit, tmp_path, monkeypatch):
     settings |= {"text.vocabulary_size": 280} if unit == "bpe" else {}
     one = ready("seq2seq", tmp_path, settings, data="x\tThe Old cat\ny\tA dog\n")
     written = ["the old bat", "a dog"]
-    monkeypatch.setattr(one.task, "generate", lambda *given: [{"text": text} for text in written])
+    answers = [Prediction(text, "", "source") for text in written]
+    monkeypatch.setattr(one.task, "_write", lambda *given, **more: answers)
     figures = one.task.evaluate(one.model, one.examples)
     assert figures["exact_match"] == 0.5
     assert figures["error_rate"] == pytest.approx(1 / 16 if unit == "character" else 1 / 5)
@@ -288,6 +293,6 @@ def test_bleu_compares_in_the_case_of_the_outputs(tmp_path, monkeypatch):
     one = ready(
         "seq2seq", tmp_path, {"text.target.lowercase": True}, tsv([("a b c d", "The Cat Sat Down")] * 3)
     )
-    answer = {"text": "the cat sat down"}
-    monkeypatch.setattr(one.task, "generate", lambda model, sources, settings: [answer for _ in sources])
+    answer = Prediction("the cat sat down", "a b c d", "source")
+    monkeypatch.setattr(one.task, "_write", lambda model, sources, *given, **more: [answer for _ in sources])
     assert one.task.evaluate(one.model, one.examples)["bleu"] == pytest.approx(100)

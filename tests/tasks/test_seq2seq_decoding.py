@@ -4,8 +4,8 @@ import pytest
 import torch
 from pairs import LETTERS, outputs
 
-from elman.config import DecodingSettings
 from elman.errors import ArgumentError, ConfigError
+from elman.tasks.seq2seq_settings import Seq2SeqDecoding
 from elman.text.vocabulary import END, START, UNKNOWN
 from tiny_tasks import TEXTS, descend, ready
 
@@ -22,8 +22,8 @@ def test_an_unknown_word_is_the_word_that_attention_looks_at(tmp_path):
     texts = ["Alpha Beta Gamma Delta", "Epsilon", "cat runs Zeta"]
     looked = set()
     for beam in (1, 3):
-        settings = DecodingSettings(beam=beam, copy_unknown=True, max_length=4)
-        for text, answer in zip(texts, one.task.generate(one.model, texts, settings, trace=0), strict=True):
+        answers = outputs(one, texts, trace=0, beam=beam, copy_unknown=True, max_length=4)
+        for text, answer in zip(texts, answers, strict=True):
             words = text.split()
             places = [max(range(len(words)), key=row.__getitem__) for row in answer["attention"]]
             assert answer["tokens"] == [words[place] for place in places]
@@ -102,8 +102,7 @@ def test_source_words_that_attention_left_out_cost_something(tmp_path):
     """log p / length + β Σ_j log min(Σ_i α_ij, 1) over the words of this source, whoever stands beside it."""
     one = ready("seq2seq", tmp_path, {"model.attention": "dot"})
     texts = ["the cat sees a dog and it runs", "it runs"]
-    settings = DecodingSettings(beam=3, coverage_penalty=0.7, max_length=4)
-    for answer in one.task.generate(one.model, texts, settings, trace=0):
+    for answer in outputs(one, texts, trace=0, beam=3, coverage_penalty=0.7, max_length=4):
         weights = torch.tensor(answer["attention"], dtype=torch.float64)
         left_out = float(weights.sum(0).clamp_max(1).log().sum())
         expected = answer["log_probability"] / len(weights) + 0.7 * left_out
@@ -133,12 +132,11 @@ def test_an_ensemble_decides_by_the_mean_of_probabilities(tmp_path):
         descend(member, 15)
     texts = ["the cat runs", "a dog"]
     alone = outputs(one, texts)
-    one.task.join_partners([(one.task, one.model)])  # with itself: no change
-    for answer, expected in zip(outputs(one, texts), alone, strict=True):
+    itself, other = ([(each.task.writer, each.model)] for each in (one, two))
+    for answer, expected in zip(outputs(one, texts, partners=itself), alone, strict=True):  # no change
         assert answer["tokens"] == expected["tokens"]
         assert answer["log_probability"] == pytest.approx(expected["log_probability"], abs=1e-5)
-    one.task.join_partners([(two.task, two.model)])
-    for text, answer in zip(texts, outputs(one, texts, max_length=4), strict=True):
+    for text, answer in zip(texts, outputs(one, texts, partners=other, max_length=4), strict=True):
         tokens, total = together([one, two], text, 4)
         assert answer["tokens"] == tokens
         assert answer["log_probability"] == pytest.approx(total, abs=1e-5)
@@ -146,8 +144,8 @@ def test_an_ensemble_decides_by_the_mean_of_probabilities(tmp_path):
 
 def together(members, text, most):
     """The plain loop: greedy search with the mean of all members' probabilities."""
-    begun = [member.task.begin(member.model, [text]) for member in members]
-    never = sorted(members[0].task.never(DecodingSettings()))
+    begun = [member.task.writer.begin(member.model, [text]) for member in members]
+    never = sorted(members[0].task.writer.never(Seq2SeqDecoding()))
     names, token = members[0].task.target.vocabulary.tokens, begun[0].first
     states, found, total = [one.state for one in begun], [], 0.0
     with torch.no_grad():
@@ -167,10 +165,12 @@ def test_an_ensemble_needs_one_task_and_one_vocabulary(tmp_path):
     one = ready("seq2seq", tmp_path)
     other = ready("seq2seq", tmp_path, data="a\tb\n")
     with pytest.raises(ConfigError, match="model 2 of the ensemble writes with 5 tokens, other than the 14"):
-        one.task.join_partners([(other.task, other.model)])
+        one.task.generation.check_partners([(other.task.writer, other.model)])
     lm = ready("lm", tmp_path)
-    with pytest.raises(ConfigError, match="model 3 of the ensemble is a Lm, the first a Seq2Seq"):
-        one.task.join_partners([(one.task, one.model), (lm.task, lm.model)])
+    with pytest.raises(ConfigError, match="model 3 of the ensemble is of another task than the first"):
+        one.task.generation.check_partners(
+            [(one.task.writer, one.model), (lm.task.generation.writer, lm.model)]
+        )
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -180,7 +180,7 @@ def test_a_source_without_a_token_becomes_nothing(beam, tmp_path):
     found = outputs(one, texts, beam=beam, min_length=1)
     assert [bool(answer["text"]) for answer in found] == [False, True, False, False, True, False]
     assert [answer["source"] for answer in found] == texts
-    assert [answer["line"] for answer in found] == [answer["prediction"] for answer in found]
+    assert [answer.line for answer in found] == [answer["prediction"] for answer in found]
     assert outputs(one, []) == []
     assert [answer["text"] for answer in outputs(one, ["", " "])] == ["", ""]
 
@@ -188,8 +188,8 @@ def test_a_source_without_a_token_becomes_nothing(beam, tmp_path):
 def test_a_source_without_a_token_for_a_partner_becomes_nothing(tmp_path):
     one = ready("seq2seq", tmp_path, {"text.source.unit": "character"})
     partner = ready("seq2seq", tmp_path)
-    one.task.join_partners([(partner.task, partner.model)])
-    found = outputs(one, ["a dog", "   ", "it"], min_length=1)
+    partners = [(partner.task.writer, partner.model)]
+    found = outputs(one, ["a dog", "   ", "it"], partners=partners, min_length=1)
     assert [bool(answer["text"]) for answer in found] == [True, False, True]
 
 
@@ -224,9 +224,9 @@ def test_answers_do_not_depend_on_their_neighbours(reversing):
 @pytest.mark.parametrize("placement", ["before", "after"])
 def test_a_trace_shows_every_step_A4(placement, score, tmp_path):
     one = ready("seq2seq", tmp_path, {"model.attention": score, "model.placement": placement})
-    settings = DecodingSettings(beam=3, n_best=2, max_length=4)
     texts = ["the cat sees a dog", "it runs"]
-    for text, answer in zip(texts, one.task.generate(one.model, texts, settings, trace=2), strict=True):
+    answers = outputs(one, texts, trace=2, beam=3, n_best=2, max_length=4)
+    for text, answer in zip(texts, answers, strict=True):
         tokens = answer["tokens"]
         assert answer["source_tokens"] == text.split()
         assert answer["output_tokens"] == tokens + [END] * (answer["stopped"] == "end")

@@ -7,10 +7,11 @@ import pytest
 
 from elman.attention.base import Attention
 from elman.config import Section, changed, describe, merge, parse_settings, read_toml, to_toml, validate
-from elman.errors import ConfigError
+from elman.errors import ConfigError, UnknownNameError
 from elman.registry import ATTENTIONS, register
-from elman.tasks._seq2seq import (
+from elman.tasks.seq2seq_settings import (
     DecoderModel,
+    EncoderModel,
     Seq2SeqModel,
     Seq2SeqSettings,
     Seq2SeqText,
@@ -19,6 +20,7 @@ from elman.tasks._seq2seq import (
     SideText,
     forcing,
 )
+from tiny_tasks import ready
 
 SCHEDULES = ("linear", "exponential", "inverse-sigmoid")
 
@@ -47,6 +49,7 @@ def test_a_side_is_the_whole_where_it_says_nothing():
 
 OWN = {
     "unit": "character",
+    "unit_options": {"form": "NFC"},
     "lowercase": False,
     "min_count": 5,
     "vocabulary_size": 77,
@@ -56,6 +59,7 @@ OWN = {
 }
 WHOLE = {
     "unit": "word",
+    "unit_options": {"form": "NFD"},
     "lowercase": True,
     "min_count": 2,
     "vocabulary_size": 99,
@@ -268,7 +272,11 @@ def test_an_unknown_score_lists_the_near_ones():
     message = mistakes("model.attention=additve")
     assert message.startswith("E501: model.attention: no attention named 'additve'; did you mean 'additive'?")
     assert message.endswith("none is no attention")
-    assert "cannot be loaded" in mistakes("model.attention=nowhere.py:Score")
+
+
+def test_a_score_that_is_not_there_is_found_before_training(tmp_path):
+    with pytest.raises(UnknownNameError, match=r"'nowhere\.py:Score' cannot be loaded"):
+        ready("seq2seq", tmp_path, {"model.attention": "nowhere.py:Score"})
 
 
 def test_a_users_score_is_known(monkeypatch):
@@ -342,7 +350,7 @@ def test_a_complete_file_has_every_setting_in_its_table():
         elif " = " in line:
             named.add(table + line.removeprefix("# ").partition(" = ")[0])
     assert named == {key for key, *_ in describe(Seq2SeqSettings)}
-    assert tomllib.loads(text)["model"]["encoder"] == {}
+    assert tomllib.loads(text)["model"]["encoder"] == {"network": "rnn", "network_options": {}}
 
 
 @pytest.mark.parametrize(
@@ -366,7 +374,10 @@ def test_a_complete_file_has_every_setting_in_its_table():
         ("model.form=three", "model.form is 'three': "),
         ("training.teacher_forcing=1.5", "training.teacher_forcing is 1.5: "),
         ("training.teacher_forcing_schedule=sigmoid", "training.teacher_forcing_schedule is 'sigmoid': "),
-        ("evaluation.metrics=['rouge']", "evaluation.metrics[0] is 'rouge': "),
+        (
+            "evaluation.metrics=['rouge']",
+            "evaluation.metrics[0]: no metric named 'rouge'; Known: bleu, chrf, ter",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_whole_key(pair, message):
@@ -393,7 +404,8 @@ def test_all_mistakes_of_both_sides_at_once():
 def test_sides_say_nothing_until_asked():
     for kind in (SideText, SideModel, DecoderModel):
         assert all(value is None for value in kind().model_dump().values())
-    assert Seq2SeqModel().encoder == SideModel()
+    assert EncoderModel().model_dump(exclude_none=True) == {"network": "rnn", "network_options": {}}
+    assert (Seq2SeqModel().encoder, Seq2SeqModel().decoder) == (EncoderModel(), DecoderModel())
 
 
 # Teacher forcing

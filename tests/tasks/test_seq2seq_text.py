@@ -7,12 +7,16 @@ import torch
 from pairs import LEARNING, outputs, tsv
 from torch.nn import functional as F
 
-from elman import load
+from elman import RNN, load
 from elman.errors import ColumnError, EmptyError, UnbalancedError
 from elman.models.embedding import RareTokenDropout
+from elman.registry import UNITS
 from elman.tasks import seq2seq
-from elman.text.readers import Repairs
+from elman.tasks.examples import encoded
+from elman.tasks.seq2seq_evaluation import references_of
+from elman.text.files import Repairs
 from elman.text.vocabulary import END, UNKNOWN
+from elman.training.learned import save_learned
 from elman.training.sources import source_of
 from tiny_tasks import TEXTS, descend, ready, save, settings_of
 
@@ -47,7 +51,7 @@ def read(layout, folder, change=lambda text: text):
         paths[-1].write_text(change(text) if name == list(files)[-1] else text, encoding="utf-8")
     task = seq2seq.Seq2Seq(settings_of("seq2seq", settings=settings))
     found = list(task.read(source_of(task.config.data, *map(str, paths)), Repairs()))
-    task.learn(found)
+    task.build_vocabularies(found)
     return [(record.fields["source"], record.fields["target"]) for record in found]
 
 
@@ -97,9 +101,9 @@ def test_examples_of_a_cache_are_those_in_memory(tmp_path):
     one = ready("seq2seq", tmp_path, {"text.unit": "character"}, data=tsv(pairs))
     expected = one.task.evaluate(one.model, one.examples)
     for _ in range(2):  # written, then found
-        cached = one.task.examples(one.records(), tmp_path / "cache", "key")
+        cached = encoded(one.task, one.records(), tmp_path / "cache", "key")
         assert one.task.evaluate(one.model, cached) == expected
-        assert one.task._references(cached) == ([s for s, _ in pairs], [[t] for _, t in pairs])
+        assert references_of(one.task, cached) == ([s for s, _ in pairs], [[t] for _, t in pairs])
     assert one.task.samples(one.model, cached) == one.task.samples(one.model, one.examples)
 
 
@@ -111,12 +115,12 @@ def test_separate_and_shared_vocabularies(tmp_path):
     source, target = (set(side.vocabulary.tokens[4:]) for side in (one.task.source, one.task.target))
     assert source == {"the", "cat", "sees", "dog", "a", "runs", "and", "it"}
     assert target == {"die", "Katze", "sieht", "den", "Hund", "ein", "der", "läuft", "und", "es"}
-    assert [note.split(" entries")[0] for note in one.task.notes] == ["source: 12", "target: 14"]
+    assert [note.split(" entries")[0] for note in one.statistics.notes] == ["source: 12", "target: 14"]
     both = ready("seq2seq", tmp_path, {"text.shared": True})
     assert both.task.source.vocabulary is both.task.target.vocabulary
     assert set(both.task.target.vocabulary.tokens[4:]) == source | target
     assert both.model.source is not both.model.target
-    assert set(both.task.tables()) == {"source", "longest"}
+    assert set(both.task.state()) == {"source", "longest"}
     joint = ready("seq2seq", tmp_path, {"text.shared": True, "model.tied": "all"})
     assert joint.model.source is joint.model.target
     assert joint.model.output_weight is joint.model.source.embedding.weight
@@ -145,7 +149,7 @@ def test_no_text_is_unknown_to_bytes_and_pieces(unit, tmp_path):
     ids = side.vocabulary.ids(side.split("Ungesehen ✓"))
     assert side.vocabulary.id(UNKNOWN) not in ids
     assert side.unit.join([side.vocabulary.tokens[token] for token in ids]) == "Ungesehen ✓"
-    one.task.save(tmp_path)
+    save_learned(one.task, tmp_path)
     assert (tmp_path / "tokenizer.json").exists() == (unit == "bpe")
     if unit == "bpe":
         assert one.task.target.unit is side.unit
@@ -165,8 +169,8 @@ def test_only_a_learned_unit_is_saved(tmp_path):
         "longest",
     }
     again = load(run)
-    assert again.task.source.unit.name == "bpe"
-    assert again.task.target.unit.name == again.task.unit.name == "word"
+    assert type(again.task.source.unit) is UNITS.find("bpe")
+    assert type(again.task.target.unit) is UNITS.find("word")
     assert again.task.longest == one.task.longest == 8
     assert again.predict(TEXTS["seq2seq"], details=True) == one.task.predict(one.model, TEXTS["seq2seq"])
 
@@ -196,7 +200,7 @@ def test_what_is_removed_is_removed_from_its_own_side(shared, tmp_path):
     once, again = outputs(one, ["TO(1)", "TO"])
     assert once["tokens"] == again["tokens"]
     reloaded = load(save(one, tmp_path / "run"))
-    assert reloaded.task.evaluate(reloaded.model, reloaded.task.examples(one.records())) == figures
+    assert reloaded.task.evaluate(reloaded.model, encoded(reloaded.task, one.records())) == figures
 
 
 def test_what_is_removed_is_removed_once(tmp_path):
@@ -223,7 +227,7 @@ def test_rare_words_are_unknown_and_hidden_on_the_source(tmp_path):
     assert set(one.task.source.vocabulary.tokens[4:]) == {"the", "dog", "runs", "cat"}
     assert "ein" in one.task.target.vocabulary
     [hiding] = [module for module in one.model.modules() if isinstance(module, RareTokenDropout)]
-    assert one.model.source.hiding is hiding
+    assert one.model.source.rare_dropout is hiding
     for word, count in (("the", 5), ("cat", 2)):
         assert float(hiding.rates[one.task.source.vocabulary.id(word)]) == pytest.approx(0.5 / (0.5 + count))
     known, unknown = outputs(one, ["the blorp runs", "the zorg runs"])
@@ -247,7 +251,7 @@ def test_pretrained_vectors_of_a_side_E7(tmp_path):
         found = table.weight[side.vocabulary.id(word)].detach()
         torch.testing.assert_close(F.normalize(found, dim=0), F.normalize(torch.tensor(numbers), dim=0))
     assert (source.weight[one.task.source.vocabulary.id("the")] == 0).all()
-    assert [note for note in one.task.notes if "vectors for" in note] == [
+    assert [note for note in one.statistics.notes if "vectors for" in note] == [
         "source: vectors for 2 of 8 types (25.0 %) and 6 of 19 tokens (31.6 %)",
         "target: vectors for 2 of 10 types (20.0 %) and 6 of 19 tokens (31.6 %); "
         "in lower case only: 1 type, 2 tokens",
@@ -258,8 +262,7 @@ def test_pretrained_vectors_of_a_side_E7(tmp_path):
     assert not torch.equal(target.weight, before[1])
     again = load(save(one, tmp_path / "run"))
     assert again.predict(TEXTS["seq2seq"], details=True) == one.task.predict(one.model, TEXTS["seq2seq"])
-    fresh = again.task.build_model()  # as a run that was stopped before its first checkpoint
-    again.task.initialise(fresh)
+    fresh = again.task.build_model(fresh=True)  # as a run that was stopped before its first checkpoint
     assert torch.equal(fresh.source.pretrained.weight, before[0])
     assert torch.equal(fresh.target.pretrained.weight, before[1])
 
@@ -285,7 +288,10 @@ def test_open_settings_are_chosen_from_the_data(tmp_path):
     model, decoding = words.config.model, words.config.decoding
     assert (model.attention, model.start, model.tied, model.embedding) == ("additive", "transform", False, 64)
     assert (decoding.copy_unknown, decoding.max_length) == (True, 50)
-    assert [network.bidirectional for network in words.networks()] == [True, False]
+    assert [words.config.model.network(side).bidirectional for side in ("encoder", "decoder")] == [
+        True,
+        False,
+    ]
     many = tsv((f"s{n}", f"t{n} " * (1 if n else 40)) for n in range(1100))
     large = ready("seq2seq", tmp_path, unset, data=many).task
     assert (large.config.model.tied, large.config.model.embedding) == (True, 256)
@@ -293,7 +299,8 @@ def test_open_settings_are_chosen_from_the_data(tmp_path):
     single = ready("seq2seq", tmp_path, {**unset, "model.form": "single"}).task
     assert (single.config.model.attention, single.config.model.start) == ("none", "copy")
     assert not single.config.decoding.copy_unknown
-    assert [network.bidirectional for network in single.networks()] == [False]
+    assert not single.config.model.network("encoder").bidirectional
+    assert len([part for part in single.build_model().modules() if isinstance(part, RNN)]) == 1
     characters = ready("seq2seq", tmp_path, {**unset, "text.unit": "character"}).task
     assert not characters.config.decoding.copy_unknown
 
@@ -301,7 +308,8 @@ def test_open_settings_are_chosen_from_the_data(tmp_path):
 @pytest.mark.parametrize(("placement", "way"), [("before", "step by step"), ("after", "all steps at once")])
 def test_a_user_is_told_how_the_networks_hang_together(placement, way, tmp_path):
     one = ready("seq2seq", tmp_path, {"model.placement": placement, "model.attention": "dot"})
-    start, attention, training = one.task.describe(one.model)
+    networks, start, attention, training = one.task.describe(one.model)
+    assert networks == "lstm 5 × 1, both directions → lstm 5 × 1"
     assert start.startswith(
         "start of the decoder, layer 0: transform of source layer 0, 2 × (h, c) → 1 × (h, c)"
     )
@@ -312,13 +320,15 @@ def test_a_user_is_told_how_the_networks_hang_together(placement, way, tmp_path)
 def test_markers_in_the_targets_are_said(tmp_path):
     """Whoever puts them there gets no output that equals a reference."""
     data = tsv([("<s> a </s>", "<s> b </s>"), ("c", "d")])
-    told = [note for note in ready("seq2seq", tmp_path, data=data).task.notes if "the texts hold" in note]
+    told = [
+        note for note in ready("seq2seq", tmp_path, data=data).statistics.notes if "the texts hold" in note
+    ]
     assert told == [
         "target: the texts hold <s>, </s>, which no output has: Elman sets its markers itself; "
         "text.target.remove takes those out"
     ]
     for settings, pairs in (({"text.target.remove": "</?s>"}, data), ({}, tsv([("<s> a </s>", "b")]))):
-        notes = ready("seq2seq", tmp_path, settings | {"text.shared": False}, data=pairs).task.notes
+        notes = ready("seq2seq", tmp_path, settings | {"text.shared": False}, data=pairs).statistics.notes
         assert not any("the texts hold" in note for note in notes)
 
 

@@ -5,7 +5,10 @@ import torch
 
 from elman.errors import ConfigError, LabelError
 from elman.metrics.spans import well_formed
-from elman.text.readers import Record
+from elman.tasks import tag as module
+from elman.tasks.base import chosen_metric
+from elman.tasks.examples import encoded
+from elman.text.records import Record
 from elman.text.vocabulary import UNKNOWN
 from tiny_tasks import descend, ready
 
@@ -56,10 +59,10 @@ def test_predictions_are_the_argmax_with_their_probabilities_T1(tmp_path):
     one = ready("tag", tmp_path, {"model.crf": False})
     found, empty = one.task.predict(one.model, ["The dog  sees", "  "])
     assert found["words"] == ["The", "dog", "sees"]
-    assert found["line"] == " ".join(found["prediction"])
-    K = len(one.task.labels)
+    assert found.line == " ".join(found["prediction"])
+    K = len(one.task.labels.names)
     assert all(1 / K <= p <= 1 for p in found["probabilities"])
-    assert (empty["prediction"], empty["line"]) == ([], "")
+    assert (empty["prediction"], empty.line) == ([], "")
 
 
 def test_predictions_do_not_depend_on_their_neighbours(tmp_path):
@@ -75,16 +78,19 @@ def test_predictions_do_not_depend_on_their_neighbours(tmp_path):
 
 def test_the_tags_choose_the_metric(tmp_path):
     plain, spans = ready("tag", tmp_path, data=PLAIN).task, ready("tag", tmp_path, data=SPANS).task
-    assert (plain.chosen_metric(), spans.chosen_metric()) == ("accuracy", "f1")
+    assert (chosen_metric(plain), chosen_metric(spans)) == (("accuracy", True), ("f1", True))
     assert (plain.config.model.crf, spans.config.model.crf) == (False, True)
-    assert ready("tag", tmp_path, {"training.metric": "loss"}, data=SPANS).task.chosen_metric() == "loss"
+    asked = ready("tag", tmp_path, {"training.metric": "loss"}, data=SPANS).task
+    assert chosen_metric(asked) == ("loss", False)
 
 
-def test_spans_are_judged_as_spans(tmp_path):
+def test_spans_are_judged_as_spans(tmp_path, monkeypatch):
     """Half a span right is a span wrong."""
     one = ready("tag", tmp_path, {"model.crf": False}, data=SPANS)
-    names = one.task.labels.tokens
-    one.task._decode = lambda model, scores, lengths: [[names.index("O")] * int(length) for length in lengths]
+    names = one.task.labels.names
+    monkeypatch.setattr(
+        module, "_decoded", lambda model, scores, lengths: [[names.index("O")] * int(n) for n in lengths]
+    )
     figures = one.task.evaluate(one.model, one.examples)
     assert figures["accuracy"] == pytest.approx(5 / 10)
     assert (figures["recall"], figures["f1"]) == (0.0, 0.0)
@@ -110,7 +116,7 @@ def test_ill_formed_training_tags_are_not_constrained(tmp_path):
     one = ready("tag", tmp_path, data="Anna\tI-PER\nin\tO\nRome\tB-LOC\n\nit\tO\nsaw\tO\n")
     assert not one.task.legal
     assert one.model.crf.allowed.all()
-    assert any("1 sentences break the rules of BIO" in note for note in one.task.notes)
+    assert any("1 sentences break the rules of BIO" in note for note in one.statistics.notes)
     assert float(one.task.loss(one.model, one.batch).total.detach()) < 100
 
 
@@ -120,21 +126,22 @@ def test_what_breaks_the_rules_is_left_out_of_the_loss_of_a_crf_and_nothing_else
     words, tags = ["Rome", "saw", "Anna", "in"] * 1500, ["B-LOC", "O", "B-PER", "O"] * 1500
     legal = [Record({"word": words[:n], "tag": tags[:n]}, "a.txt", n) for n in (6000, 4)]
     broken = Record({"word": ["it", "Rome", "it"], "tag": ["O", "I-PER", "O"]}, "a.txt", 1)
-    judged = one.task.evaluate(one.model, one.task.examples(legal))
+    judged = one.task.evaluate(one.model, encoded(one.task, legal))
     assert 0.5 < judged["loss"] < 3
-    all_of_them = one.task.evaluate(one.model, one.task.examples([*legal, broken]))
+    all_of_them = one.task.evaluate(one.model, encoded(one.task, [*legal, broken]))
     assert all_of_them["loss"] == pytest.approx(judged["loss"], rel=1e-5)
     assert all_of_them["tokens"] == judged["tokens"] + 3
-    assert one.task.evaluate(one.model, one.task.examples([broken]))["loss"] == 0.0
+    assert one.task.evaluate(one.model, encoded(one.task, [broken]))["loss"] == 0.0
 
 
 @pytest.mark.parametrize("tag", ["S-PER", "NOUN"])
 def test_held_out_tags_of_another_scheme_lift_the_constraints(tag, tmp_path):
     """By BIOES, no sentence of a BIO corpus could be decoded; tags that are no spans have no rules at all."""
     one = ready("tag", tmp_path, {"model.crf": True}, data=SPANS)
-    one.task.meet([Record({"word": ["Anna"], "tag": [tag]}, "a.txt", 1, (1,))])
+    held_out = [Record({"word": ["Anna"], "tag": [tag]}, "a.txt", 1, (1,))]
+    statistics = one.task.build_vocabularies(one.records(), held_out)
     assert not one.task.legal
-    assert "held-out tags are not those of BIO: transitions are not constrained" in one.task.notes
+    assert "held-out tags are not those of BIO: transitions are not constrained" in statistics.notes
     assert one.task.build_model().crf.allowed.all()
 
 
@@ -142,7 +149,7 @@ def test_a_tag_that_training_never_saw_is_named_with_its_line(tmp_path):
     one = ready("tag", tmp_path)
     record = Record({"word": ["a", "dog", "runs"], "tag": ["DET", "NUON", "VERB"]}, "dev.txt", 7, (7, 9, 10))
     with pytest.raises(LabelError) as caught:
-        one.task.examples([record])
+        encoded(one.task, [record])
     assert str(caught.value).startswith("dev.txt:9")
     assert "E407: a tag that training never saw: 'NUON'; did you mean 'NOUN'?" in str(caught.value)
 
@@ -152,7 +159,7 @@ CASES = "May\tNOUN\nmay\tVERB\n\nBill\tNOUN\nbill\tVERB\n\nWill\tNOUN\nwill\tVER
 
 def test_letters_tell_case_where_the_vocabulary_is_lower_cased(tmp_path):
     one = ready("tag", tmp_path, LEARN | {"model.bidirectional": False}, data=CASES)
-    assert one.task.vocabulary.tokens[4:] == ["may", "bill", "will"]
+    assert one.task.words.text.vocabulary.tokens[4:] == ["may", "bill", "will"]
     descend(one, 80)
     assert one.task.evaluate(one.model, one.examples)["accuracy"] == 1.0
     blind = ready("tag", tmp_path, LEARN | {"text.lowercase": True}, data=CASES)
@@ -165,13 +172,13 @@ def test_letters_tell_case_where_the_vocabulary_is_lower_cased(tmp_path):
 
 def test_a_given_vocabulary_is_found_where_letters_tell_the_case(tmp_path):
     one = ready("tag", tmp_path, {"text.vocabulary": ["May", "may", "Will"]}, data=CASES)
-    assert one.task.vocabulary.tokens[4:] == ["may", "will"]
-    assert one.task.counts[4:] == [4, 2]
+    assert one.task.words.text.vocabulary.tokens[4:] == ["may", "will"]
+    assert one.task.words.text.counts[4:] == [4, 2]
 
 
 def test_without_letters_the_vocabulary_keeps_case(tmp_path):
     one = ready("tag", tmp_path, {"model.characters": 0}, data=CASES)
-    assert {"May", "may"} <= set(one.task.vocabulary.tokens)
+    assert {"May", "may"} <= set(one.task.words.text.vocabulary.tokens)
     assert one.model.words.spelling is None
 
 
@@ -179,7 +186,7 @@ def test_a_cache_gives_the_same_examples(tmp_path):
     one = ready("tag", tmp_path)
     expected = one.task.evaluate(one.model, one.examples)
     for _ in range(2):  # written, then opened again
-        cached = one.task.examples(one.records(), tmp_path / "cache", "key")
+        cached = encoded(one.task, one.records(), tmp_path / "cache", "key")
         assert cached.words == one.examples.words
         assert one.task.evaluate(one.model, cached) == expected
 
@@ -196,7 +203,7 @@ def test_the_first_word_of_a_batch_is_the_unknown_one(tmp_path):
     """It stands nowhere, but dropout of tokens shows it: without a vector, and with unknown letters."""
     one = ready("tag", tmp_path)
     words, _ = one.batch
-    assert words.tokens[0] == one.task.vocabulary.id(UNKNOWN)
+    assert words.tokens[0] == one.task.words.text.vocabulary.id(UNKNOWN)
     assert words.character_lengths[0] == 1
-    assert words.characters[0, 0] == one.task.characters.id(UNKNOWN)
+    assert words.characters[0, 0] == one.task.words.characters.id(UNKNOWN)
     assert (words.places > 0).all()

@@ -1,34 +1,14 @@
 """Agreement over long distances: "the flights the airline was cancelling were full"."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from itertools import islice
 from random import Random
-from typing import Any
 
-from elman.corpora.base import ProbedCorpus, ProbeItem, split_of
+from elman.corpora.base import ProbedCorpus, ProbeItem
 
-SIZES = {"train": 20_000, "dev": 1_000, "test": 1_000}
-LARGEST = 4  # phrases between the subject and its verb
-NOUNS = (
-    ("airline", "airlines"),
-    ("author", "authors"),
-    ("bridge", "bridges"),
-    ("captain", "captains"),
-    ("doctor", "doctors"),
-    ("driver", "drivers"),
-    ("farmer", "farmers"),
-    ("flight", "flights"),
-    ("garden", "gardens"),
-    ("letter", "letters"),
-    ("museum", "museums"),
-    ("pilot", "pilots"),
-    ("river", "rivers"),
-    ("teacher", "teachers"),
-    ("ticket", "tickets"),
-    ("train", "trains"),
+SINGULARS = (
+    *("airline", "author", "bridge", "captain", "doctor", "driver", "farmer", "flight"),
+    *("garden", "letter", "museum", "pilot", "river", "teacher", "ticket", "train"),
 )
+NOUNS = tuple((noun, f"{noun}s") for noun in SINGULARS)
 VERBS = (("was", "were"), ("is", "are"))
 DOING = ("cancelling", "delaying", "describing", "following", "watching", "missing", "painting", "visiting")
 HOW = ("", "again", "very slowly", "again and again", "once and for all", "as often as ever before")
@@ -44,6 +24,7 @@ class Agreement(ProbedCorpus):
     the number of the last verb: any noun does anything to any other, so that meaning gives no hint.
     The attractors of a probe are the nouns of the other number.
 
+    >>> from itertools import islice
     >>> for example in islice(Agreement().examples("train"), 2, 4):
     ...     print(example["text"])
     the ticket was full
@@ -52,36 +33,18 @@ class Agreement(ProbedCorpus):
 
     summary = "a grammar of number agreement across relative clauses and prepositional phrases; with a probe"
 
-    def generate(self, split: str, random: Random) -> Iterator[dict[str, Any]]:
-        # As in real text, the more phrases the rarer.
-        sentences = _sentences(split, random, lambda: random.randint(0, random.randint(0, LARGEST)))
-        for _, text in islice(sentences, SIZES[split]):
-            yield {"text": text}
+    largest = 4  # phrases between the subject and its verb
 
-    def probe(self, seed: int, items: int) -> list[ProbeItem]:
-        """Sentences up to their last verb: its right form against the other one."""
-        random = Random(f"probe {seed}")
-        sentences = _sentences("test", random, lambda: random.randint(0, LARGEST))
-        return [item for item, _ in islice(sentences, items)]
-
-
-def _sentences(split: str, random: Random, phrases: Callable[[], int]) -> Iterator[tuple[ProbeItem, str]]:
-    """Sentences of a split without end, each cut at its last verb and whole; short ones come again."""
-    while True:
-        item = _item(random, phrases())
-        text = f"{item.prefix} {item.right} {random.choice(ADJECTIVES)}"
-        if split_of(text) == split:
-            yield item, text
-
-
-def _item(random: Random, phrases: int) -> ProbeItem:
-    plural = random.randrange(2)
-    numbers: list[int] = []
-    behind = _phrases(random, phrases, plural, numbers)
-    prefix = " ".join(["the", random.choice(NOUNS)[plural], *behind])
-    verb = random.choice(VERBS)
-    attractors = sum(number != plural for number in numbers)
-    return ProbeItem(prefix, verb[plural], verb[1 - plural], len(behind), attractors)
+    def question(self, random: Random, parts: int) -> tuple[ProbeItem, str]:
+        """A sentence up to its last verb: its right form against the other one."""
+        plural = random.randrange(2)
+        numbers: list[int] = []
+        behind = _phrases(random, parts, plural, numbers)
+        prefix = " ".join(["the", random.choice(NOUNS)[plural], *behind])
+        verb = random.choice(VERBS)
+        attractors = sum(number != plural for number in numbers)
+        item = ProbeItem(prefix, verb[plural], verb[1 - plural], len(behind), attractors)
+        return item, f"{prefix} {item.right} {random.choice(ADJECTIVES)}"
 
 
 def _phrases(random: Random, count: int, plural: int, numbers: list[int]) -> list[str]:

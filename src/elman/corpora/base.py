@@ -1,20 +1,21 @@
 """What a built-in corpus is: examples for a task, in three splits, the same for a seed on every machine."""
 
-from __future__ import annotations
-
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from itertools import islice
 from random import Random
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 from elman.errors import ArgumentError
 
 SPLITS = ("train", "dev", "test")
+PROBED_SIZES = {"train": 20_000, "dev": 1_000, "test": 1_000}
+
+Example = dict[str, str | list[str]]  # its fields: texts, or in tagged sentences one word or tag each
+Settings = dict[str, str | float | list[str]]  # by dotted key
 
 
-@dataclass(frozen=True)
-class ProbeItem:
+class ProbeItem(NamedTuple):
     """A sentence up to a word that an earlier word decides, with a right and a wrong form of it."""
 
     prefix: str
@@ -35,9 +36,9 @@ class Corpus:
 
     task: ClassVar[str]  # "lm", "tag", "classify" or "class2seq": it decides the fields of an example
     summary: ClassVar[str]  # one line
-    settings: ClassVar[dict[str, Any]] = {}  # what suits this corpus in a config, by dotted key
+    settings: ClassVar[Settings] = {}  # what suits this corpus in a config
 
-    def examples(self, split: str, seed: int = 1) -> Iterator[dict[str, Any]]:
+    def examples(self, split: str, seed: int = 1) -> Iterator[Example]:
         """The examples of a split; no two splits share one, even where their seeds differ."""
         if split not in SPLITS:
             raise ArgumentError(f"split is {split!r}; it must be one of {', '.join(map(repr, SPLITS))}")
@@ -45,7 +46,7 @@ class Corpus:
             raise ArgumentError(f"seed is {seed!r}; it must be a whole number")
         return self.generate(split, Random(f"{split} {seed}"))
 
-    def generate(self, split: str, random: Random) -> Iterator[dict[str, Any]]:
+    def generate(self, split: str, random: Random) -> Iterator[Example]:
         """The examples of a known split, drawn from nothing but ``random``."""
         raise NotImplementedError
 
@@ -62,7 +63,8 @@ class ProbedCorpus(Corpus):
     """
 
     task = "lm"
-    settings: ClassVar[dict[str, Any]] = {
+    largest: ClassVar[int]  # parts, such as phrases, that come between the two words
+    settings: ClassVar[Settings] = {
         "text.unit": "word",
         "text.context": "sentence",
         "model.embedding": 32,
@@ -71,9 +73,30 @@ class ProbedCorpus(Corpus):
         "training.epochs": 10,
     }
 
+    def generate(self, split: str, random: Random) -> Iterator[Example]:
+        # Short ones come more often: from them a network learns what to look for in long ones.
+        drawn = self._questions(split, random, lambda: random.randint(0, random.randint(0, self.largest)))
+        for _, text in islice(drawn, PROBED_SIZES[split]):
+            yield {"text": text}
+
     def probe(self, seed: int, items: int) -> list[ProbeItem]:
-        """That many questions, made of sentences of the test split."""
+        """That many questions of all lengths, made of texts of the test split."""
+        random = Random(f"probe {seed}")
+        drawn = self._questions("test", random, lambda: random.randint(0, self.largest))
+        return [item for item, _ in islice(drawn, items)]
+
+    def question(self, random: Random, parts: int) -> tuple[ProbeItem, str]:
+        """A question with so many parts in between, and the whole text that it was made of."""
         raise NotImplementedError
+
+    def _questions(
+        self, split: str, random: Random, parts: Callable[[], int]
+    ) -> Iterator[tuple[ProbeItem, str]]:
+        """Those whose texts are of the split, without end; short ones come again."""
+        while True:
+            item, text = self.question(random, parts())
+            if split_of(text) == split:
+                yield item, text
 
 
 def split_of(text: str) -> str:

@@ -1,12 +1,11 @@
 """Brackets of three kinds, properly closed: a language that only a memory of what is open can predict."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
+from itertools import count, islice
 from random import Random
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from elman.corpora.base import Corpus, split_of
+from elman.corpora.base import Corpus, Example, Settings, split_of
 
 SIZES = {"train": 10_000, "dev": 500, "test": 500}
 PAIRS = (("(", ")"), ("[", "]"), ("{", "}"))
@@ -22,23 +21,19 @@ class Brackets(Corpus):
 
     task = "lm"
     summary = "properly nested brackets of three kinds, at most six deep (Dyck language)"
-    settings: ClassVar[dict[str, Any]] = {"text.unit": "word"}
+    settings: ClassVar[Settings] = {"text.unit": "word"}
 
-    def generate(self, split: str, random: Random) -> Iterator[dict[str, Any]]:
-        count = 0
-        while count < SIZES[split]:
-            text = " ".join(_brackets(random, random.randint(4, LONGEST)))
-            if split_of(text) == split:
-                count += 1
-                yield {"text": text}
+    def generate(self, split: str, random: Random) -> Iterator[Example]:
+        texts = (" ".join(_brackets(random, random.randint(4, LONGEST))) for _ in count())
+        for text in islice((text for text in texts if split_of(text) == split), SIZES[split]):
+            yield {"text": text}
 
 
 def _brackets(random: Random, pairs: int) -> Iterator[str]:
     """A proper sequence of that many pairs, opening or closing with equal chance where both can be."""
     stack: list[str] = []
     while pairs or stack:
-        opens = not stack or (pairs > 0 and len(stack) < DEEPEST and random.random() < 0.5)
-        if opens:
+        if not stack or (pairs > 0 and len(stack) < DEEPEST and random.random() < 0.5):
             pairs -= 1
             opening, closing = random.choice(PAIRS)
             stack.append(closing)

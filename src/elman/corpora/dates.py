@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import date
 from functools import cache, lru_cache
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from elman.corpora.base import Corpus, split_of
+from elman.corpora.base import Corpus, Example, Settings, split_of
 from elman.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -59,15 +58,7 @@ TYPED = {
 }
 ENGLISH_ENDINGS = {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}
 FIRST = {"fr": "1er", "it": "1º", "pt": "1º"}
-NATIVE_DIGITS = {
-    "ar": "٠١٢٣٤٥٦٧٨٩",
-    "bn": "০১২৩৪৫৬৭৮৯",
-    "fa": "۰۱۲۳۴۵۶۷۸۹",
-    "hi": "०१२३४५६७८९",
-    "mr": "०१२३४५६७८९",
-    "th": "๐๑๒๓๔๕๖๗๘๙",
-    "ur": "۰۱۲۳۴۵۶۷۸۹",
-}
+NATIVE_ZEROS = {"ar": "٠", "bn": "০", "fa": "۰", "hi": "०", "mr": "०", "th": "๐", "ur": "۰"}
 HAN_DIGITS = "〇一二三四五六七八九"
 
 # How often people write otherwise than CLDR does.
@@ -101,8 +92,7 @@ VISITOR = (
 )  # what a visitor may try; these days are in no split
 
 
-@dataclass(frozen=True)
-class Language:
+class Language(NamedTuple):
     """The names of months and days by the letters of their field, and the templates of whole dates."""
 
     code: str
@@ -122,7 +112,7 @@ class Dates(Corpus):
 
     task = "seq2seq"
     summary = "dates in 40 languages and 13 scripts, as people write them → YYYY-MM-DD (needs Babel)"
-    settings: ClassVar[dict[str, Any]] = {
+    settings: ClassVar[Settings] = {
         "text.unit": "character",
         "model.hidden": 128,
         "model.attention": "additive",
@@ -135,7 +125,7 @@ class Dates(Corpus):
         "training.validate_every": 425,
     }
 
-    def generate(self, split: str, random: Random) -> Iterator[dict[str, Any]]:
+    def generate(self, split: str, random: Random) -> Iterator[Example]:
         for source, target in _pairs(split, random.getrandbits(64)):
             yield {"source": source, "target": target}
 
@@ -194,7 +184,6 @@ def _names(code: str, locale: Locale) -> dict[str, tuple[str, ...]]:
 
 
 def _patterns(code: str, locale: Locale) -> Iterator[str]:
-    """What CLDR has for a date, and what people type."""
     formats = [form.pattern for form in locale.date_formats.values()]
     skeletons = locale.datetime_skeletons.items()
     formats += [form.pattern for key, form in skeletons if "y" in key and "G" not in key]
@@ -214,11 +203,8 @@ def template(pattern: str) -> str:
     >>> template("d 'de' MMMM 'de' y")
     '{d} de {MMMM} de {y}'
     """
-    return re.sub(
-        r"'([^']*)'|([a-zA-Z])\2*",
-        lambda found: f"{{{found[0]}}}" if found[2] else found[1],
-        pattern,
-    )
+    parts = r"'([^']*)'|([a-zA-Z])\2*"
+    return re.sub(parts, lambda found: f"{{{found[0]}}}" if found[2] else found[1], pattern)
 
 
 def fields_of(form: str) -> set[str]:
@@ -258,22 +244,18 @@ def writing(day: date, language: Language, random: Random) -> str:
     if "年" in form and random.random() < HAN_SHARE:
         fields |= _han_fields(day)
     text = form.format_map(fields)
-    if language.code in NATIVE_DIGITS and random.random() < NATIVE_SHARE:
-        text = text.translate(str.maketrans("0123456789", NATIVE_DIGITS[language.code]))
+    zero = NATIVE_ZEROS.get(language.code)
+    if zero and random.random() < NATIVE_SHARE:
+        text = re.sub("[0-9]", lambda digit: chr(ord(zero) + int(digit[0])), text)
     return _as_typed(text, language.code, has_words(form), random)
 
 
 def _fields(day: date, language: Language) -> dict[str, str]:
     places = {"M": day.month - 1, "L": day.month - 1, "E": day.weekday(), "c": day.weekday(), "G": 0}
     names = {field: table[places[field[0]]] for field, table in language.names.items()}
-    return names | {
-        "y": str(day.year),
-        "M": str(day.month),
-        "MM": f"{day.month:02}",
-        "d": str(day.day),
-        "dd": f"{day.day:02}",
-        "o": ordinal(day.day, language.code),
-    }
+    year_and_month = {"y": str(day.year), "M": str(day.month), "MM": f"{day.month:02}"}
+    days = {"d": str(day.day), "dd": f"{day.day:02}", "o": ordinal(day.day, language.code)}
+    return names | year_and_month | days
 
 
 def ordinal(number: int, code: str) -> str:
@@ -294,9 +276,8 @@ def _han_fields(day: date) -> dict[str, str]:
 
 def _han_number(number: int) -> str:
     tens, ones = divmod(number, 10)
-    return (
-        (HAN_DIGITS[tens] if tens > 1 else "") + ("十" if tens else "") + (HAN_DIGITS[ones] if ones else "")
-    )
+    ten = (HAN_DIGITS[tens] if tens > 1 else "") + "十" if tens else ""
+    return ten + (HAN_DIGITS[ones] if ones else "")
 
 
 def _as_typed(text: str, code: str, words: bool, random: Random) -> str:
@@ -308,17 +289,12 @@ def _as_typed(text: str, code: str, words: bool, random: Random) -> str:
     if words and random.random() < NO_MARKS_SHARE:
         text = text.translate(MARKS)
     chance = random.random()
-    if chance < MISSING_SPACE_SHARE:
-        spaces = [found.start() for found in re.finditer(r"(?<!\d) | (?!\d)", text)]
-        return _replaced(text, random.choice(spaces), "") if spaces else text
-    if chance < MISSING_SPACE_SHARE + DOUBLED_SPACE_SHARE:
-        spaces = [place for place, character in enumerate(text) if character == " "]
-        return _replaced(text, random.choice(spaces), "  ") if spaces else text
-    return text
-
-
-def _replaced(text: str, place: int, by: str) -> str:
-    return f"{text[:place]}{by}{text[place + 1 :]}"
+    missing = chance < MISSING_SPACE_SHARE
+    spaces = [found.start() for found in re.finditer(r"(?<!\d) | (?!\d)" if missing else " ", text)]
+    if chance >= MISSING_SPACE_SHARE + DOUBLED_SPACE_SHARE or not spaces:
+        return text
+    place = random.choice(spaces)
+    return f"{text[:place]}{'' if missing else '  '}{text[place + 1 :]}"
 
 
 def in_case(text: str, case: str, code: str) -> str:

@@ -1,9 +1,8 @@
 """Source text of the modules of the standard library that corpora are made of."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
+from importlib.abc import InspectLoader
 
 from elman.errors import ArgumentError
 
@@ -21,7 +20,8 @@ def library_sources() -> Iterator[str]:
     """The text of each module, read without importing it."""
     for name in MODULES.split():
         spec = importlib.util.find_spec(name)
-        source = spec.loader.get_source(name) if spec and spec.loader else None  # type: ignore[attr-defined]
+        loader = spec.loader if spec else None
+        source = loader.get_source(name) if isinstance(loader, InspectLoader) else None
         if source is None:
             raise ArgumentError(f"this Python lacks the source of {name!r}; use one with its whole library")
-        yield str(source)
+        yield source

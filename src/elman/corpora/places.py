@@ -1,42 +1,17 @@
 """Names of countries, languages, months, days and currencies, and the language each name belongs to."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
-from elman.corpora.base import Corpus, split_of
+from elman.corpora.base import Corpus, Example, Settings, split_of
 from elman.errors import ArgumentError
 
-if TYPE_CHECKING:
-    from babel import Locale
-
-LANGUAGES = {
-    "ar": "Arabic",
-    "cs": "Czech",
-    "de": "German",
-    "el": "Greek",
-    "en": "English",
-    "es": "Spanish",
-    "fi": "Finnish",
-    "fr": "French",
-    "he": "Hebrew",
-    "hi": "Hindi",
-    "hu": "Hungarian",
-    "it": "Italian",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "nl": "Dutch",
-    "pl": "Polish",
-    "pt": "Portuguese",
-    "ru": "Russian",
-    "sv": "Swedish",
-    "tr": "Turkish",
-    "uk": "Ukrainian",
-    "zh": "Chinese",
-}
+LANGUAGES = (
+    *("ar", "cs", "de", "el", "en", "es", "fi", "fr", "he", "hi", "hu"),
+    *("it", "ja", "ko", "nl", "pl", "pt", "ru", "sv", "tr", "uk", "zh"),
+)
 
 
 class Places(Corpus):
@@ -48,9 +23,9 @@ class Places(Corpus):
 
     task = "classify"
     summary = "names of countries, languages, months, days and currencies → one of 22 languages (needs Babel)"
-    settings: ClassVar[dict[str, Any]] = {"text.unit": "character"}
+    settings: ClassVar[Settings] = {"text.unit": "character"}
 
-    def generate(self, split: str, random: Random) -> Iterator[dict[str, Any]]:
+    def generate(self, split: str, random: Random) -> Iterator[Example]:
         pairs = [(text, label) for text, label in _names() if split_of(text) == split]
         random.shuffle(pairs)
         for text, label in pairs:
@@ -63,18 +38,11 @@ def _names() -> list[tuple[str, str]]:
         from babel import Locale
     except ImportError as error:
         raise ArgumentError("corpus 'places' needs Babel; pip install elman[demo]") from error
-    pairs = [
-        (name, label)
-        for code, label in LANGUAGES.items()
-        for name in sorted(_names_in(Locale.parse(code)))
-        if any(character.isalpha() for character in name)
-    ]
+    pairs = []
+    for locale in map(Locale.parse, LANGUAGES):
+        names = {*locale.territories.values(), *locale.languages.values(), *locale.currencies.values()}
+        for table in (locale.months, locale.days):
+            names.update(table["format"]["wide"].values(), table["stand-alone"]["wide"].values())
+        pairs += [(name, str(locale.english_name)) for name in sorted(names) if any(map(str.isalpha, name))]
     count = Counter(name for name, _ in pairs)
     return [(name, label) for name, label in pairs if count[name] == 1]
-
-
-def _names_in(locale: Locale) -> set[str]:
-    names = {*locale.territories.values(), *locale.languages.values(), *locale.currencies.values()}
-    for table in (locale.months, locale.days):
-        names.update(table["format"]["wide"].values(), table["stand-alone"]["wide"].values())
-    return names

@@ -1,26 +1,19 @@
 """Python source, character by character, each with the class of the token that it stands in."""
 
-from __future__ import annotations
-
 import io
 import keyword
 import tokenize
 from collections.abc import Iterator
 from itertools import islice
 from random import Random
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from elman.corpora.base import Corpus, split_of
+from elman.corpora.base import Corpus, Example, Settings, split_of
 from elman.corpora.library import library_sources
 
 SIZES = {"train": 4_000, "dev": 500, "test": 500}  # lines at most
 LONGEST = 100  # characters in a line
-CLASSES = {
-    tokenize.NUMBER: "number",
-    tokenize.STRING: "string",
-    tokenize.OP: "operator",
-    tokenize.COMMENT: "comment",
-}
+CLASSES = {"NUMBER": "number", "STRING": "string", "OP": "operator", "COMMENT": "comment"}
 
 
 class PythonTokens(Corpus):
@@ -37,9 +30,9 @@ class PythonTokens(Corpus):
 
     task = "tag"
     summary = "characters of the standard library's Python source → class of their token"
-    settings: ClassVar[dict[str, Any]] = {"text.unit": "word"}
+    settings: ClassVar[Settings] = {"text.unit": "word"}
 
-    def generate(self, split: str, random: Random) -> Iterator[dict[str, Any]]:
+    def generate(self, split: str, random: Random) -> Iterator[Example]:
         sources = islice(library_sources(), 25)
         tags_of = {line: tags for source in sources for line, tags in labelled(source)}
         lines = [line for line in tags_of if len(line) <= LONGEST and split_of(line) == split]
@@ -70,7 +63,7 @@ def _tokens(source: str) -> Iterator[tuple[int, int, int, int, str]]:
         kind = tokenize.tok_name[token.type]
         if kind in ("FSTRING_START", "TSTRING_START"):
             opened.append(token.start)
-        start, tag = token.start, CLASSES.get(token.type)
+        start, tag = token.start, CLASSES.get(kind)
         if kind in ("FSTRING_END", "TSTRING_END"):
             start, tag = opened.pop(), "string"
         elif token.type == tokenize.NAME:

@@ -1,12 +1,10 @@
 """Strings of letters and the same strings read backwards: what no summary of fixed size holds for long."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from elman.corpora.base import Corpus, split_of
+from elman.corpora.base import Corpus, Example, Settings, split_of
 
 SIZES = {"train": 20_000, "dev": 1_000, "test": 2_000}
 LETTERS = "abcdefghij"
@@ -22,9 +20,9 @@ class Reverse(Corpus):
 
     task = "seq2seq"
     summary = "strings of 1 to 40 letters → the same backwards"
-    settings: ClassVar[dict[str, Any]] = {"text.unit": "character"}
+    settings: ClassVar[Settings] = {"text.unit": "character"}
 
-    def generate(self, split: str, random: Random) -> Iterator[dict[str, Any]]:
+    def generate(self, split: str, random: Random) -> Iterator[Example]:
         seen: set[str] = set()
         while len(seen) < SIZES[split]:
             source = "".join(random.choices(LETTERS, k=random.randint(1, LONGEST)))

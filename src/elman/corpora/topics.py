@@ -1,16 +1,14 @@
 """Running English: what the standard library says about Python and about itself."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import chain
 from random import Random
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from elman.corpora.base import Corpus, split_of
+from elman.corpora.base import Corpus, Example, Settings, split_of
 from elman.corpora.library import library_sources
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -29,9 +27,9 @@ class Topics(Corpus):
 
     task = "lm"
     summary = "the standard library's own documentation as running English, one sentence a line"
-    settings: ClassVar[dict[str, Any]] = {"text.unit": "character"}
+    settings: ClassVar[Settings] = {"text.unit": "character"}
 
-    def generate(self, split: str, random: Random) -> Iterator[dict[str, Any]]:
+    def generate(self, split: str, random: Random) -> Iterator[Example]:
         documents = [document for document in _documents() if split_of(document[0]) == split]
         random.shuffle(documents)
         for document in documents:

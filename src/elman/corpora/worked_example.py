@@ -1,36 +1,15 @@
 """The worked example of class to sequence: three words, each with the words that follow it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from elman.corpora.base import Corpus
+from elman.corpora.base import Corpus, Example, Settings
 
 VOCABULARY = [
-    "allowed",
-    "always",
-    "and",
-    "are",
-    "been",
-    "cat",
-    "cats",
-    "dogs",
-    "enemies",
-    "have",
-    "i",
-    "is",
-    "it",
-    "lap",
-    "love",
-    "my",
-    "natural",
-    "not",
-    "raining",
-    "water",
-    "<start>",
-    "<end>",
+    *("allowed", "always", "and", "are", "been", "cat", "cats", "dogs", "enemies", "have", "i"),
+    *("is", "it", "lap", "love", "my", "natural", "not", "raining", "water"),
+    *("<start>", "<end>"),
 ]
 SEQUENCES = {"I": "love my cat", "cats": "and dogs lap water", "it": "is raining cats and dogs"}
 
@@ -44,13 +23,13 @@ class WorkedExample(Corpus):
 
     task = "class2seq"
     summary = "I / cats / it → love my cat / and dogs lap water / is raining cats and dogs"
-    settings: ClassVar[dict[str, Any]] = {
+    settings: ClassVar[Settings] = {
         "text.unit": "word",
         "text.vocabulary": VOCABULARY,
         "text.start": "<start>",
         "text.end": "<end>",
     }
 
-    def generate(self, split: str, random: Random) -> Iterator[dict[str, Any]]:
+    def generate(self, split: str, random: Random) -> Iterator[Example]:
         for name, sequence in SEQUENCES.items():
             yield {"class": name, "sequence": sequence}

@@ -1,3 +1,17 @@
 """Tasks: what is read, what is learned from it, how it is judged and used; one file a task."""
 
-SHARED = ("base", "_generation", "_seq2seq", "_sides", "_words")  # files that are no task
+SHARED = (  # files that are no task
+    "base",
+    "class2seq_writer",
+    "classes",
+    "defaults",
+    "examples",
+    "generation",
+    "lm_writer",
+    "predictions",
+    "seq2seq_evaluation",
+    "seq2seq_settings",
+    "seq2seq_writer",
+    "statistics",
+    "words",
+)

@@ -1,119 +1,106 @@
 """Sequence classification: one label for a whole text (rows C1 and C2)."""
 
-from __future__ import annotations
-
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
-from elman.config import Config, ModelSettings, TrainingSettings
-from elman.errors import EmptyError, LabelError, UnknownNameError, nearest
+from elman.config import EvaluationSettings, Options, PartOf, TrainingSettings, Whole, setting
+from elman.errors import EmptyError
 from elman.metrics.classification import Agreement, Confusion
 from elman.models.classifier import Classifier
 from elman.models.counting import NaiveBayes
-from elman.models.embedding import Ngrams
+from elman.models.embedding import Ngrams, WordBatch
 from elman.models.losses import output_loss
-from elman.tasks._words import WordTask, usual_epochs
-from elman.tasks.base import Examples, Loss, tensor
+from elman.registry import POOLINGS
+from elman.tasks.base import Judges, Loss, Measures, network_kind
+from elman.tasks.examples import Examples, device_of, tensor
+from elman.tasks.generation import Partners
+from elman.tasks.predictions import Prediction
+from elman.tasks.statistics import Statistics
+from elman.tasks.words import WordConfig, WordModel, WordTask, usual_epochs
 from elman.tensors.transfer import moved
+from elman.text.fields import State
 from elman.text.lexicon import Lexicon
-from elman.text.readers import Record, Repairs, Source, read_fields
+from elman.text.records import Record
+from elman.text.store import Row
 
 NGRAM_DROPOUT = 0.3  # so that the network does not lean on the n-grams alone
 
 
-class ClassifyModel(ModelSettings):
-    """The network; every cell fits every task."""
-
-    bidirectional: bool = Field(True, description="read in both directions")
-    characters: int | None = Field(
-        None, ge=0, description="width of the network that reads a word's letters; 0: none"
-    )
+class ClassifyModel(WordModel):
     ngrams: int | None = Field(
         None, ge=1, description="each token also brings the n-grams that end with it, up to this n"
     )
-    pooling: Literal["last", "mean", "max", "attention"] | None = Field(
-        None, description="the last output, or all outputs pooled"
-    )
-    head: int = Field(0, ge=0, description="width of a hidden layer between pooling and softmax; 0: none")
+    pooling: Annotated[str, PartOf(POOLINGS)] | None = setting(None, "the last output, or all outputs pooled")
+    pooling_options: Options = setting({}, "options of the pooling's constructor")
+    head: Whole = setting(0, "width of a hidden layer between pooling and softmax; 0: none")
 
 
 class ClassifyTraining(TrainingSettings):
-    """How the weights are found."""
-
-    class_weights: Literal["none", "balanced"] = Field(
-        "none", description="balanced: a rare class counts as much as a frequent one"
+    class_weights: Literal["none", "balanced"] = setting(
+        "none", "balanced: a rare class counts as much as a frequent one"
     )
 
 
-class ClassifySettings(Config):
+class ClassifySettings(WordConfig):
     model: ClassifyModel = ClassifyModel()
     training: ClassifyTraining = ClassifyTraining()
+    evaluation: EvaluationSettings = EvaluationSettings()
 
 
-class Classify(WordTask[ClassifySettings]):
+class ClassifyBatch(NamedTuple):
+    """Words, and the label (B,) of each text."""
+
+    words: WordBatch
+    labels: Tensor
+
+
+class Classify(WordTask[Classifier, ClassifyBatch]):
     """Text in, label out."""
 
     Settings = ClassifySettings
-    metric = "accuracy"
     roles: ClassVar[tuple[str, ...]] = ("text", "label")
-    label_counts: Counter[str]
+    config: ClassifySettings
 
-    def metrics(self) -> tuple[str, ...]:
-        of_the_rarer = ("precision", "recall", "f1") if len(self.labels) == 2 else ()
-        return ("loss", "accuracy", *of_the_rarer, "macro_f1")
+    def __init__(self, config: ClassifySettings) -> None:
+        super().__init__(config, "label")
 
-    def read(self, source: Source, repairs: Repairs) -> Iterator[Record]:
-        return read_fields(source, self.roles, repairs)
+    def metrics(self) -> dict[str, bool]:
+        of_the_rarer = ("precision", "recall", "f1") if len(self.labels.names) == 2 else ()
+        return dict.fromkeys(("accuracy", *of_the_rarer, "macro_f1"), True) | {"loss": False}
 
-    def learn(self, records: Iterable[Record]) -> None:
-        texts = (record.fields["text"] for record in records)
-        self.unit = self.make_unit(training=texts if self.config.text.unit == "bpe" else None)
-        super().learn(records)
+    def build_vocabularies(self, records: Iterable[Record], held_out: Iterable[Record] = ()) -> Statistics:
+        self.words.text.build_unit(record.fields["text"] for record in records)
+        return super().build_vocabularies(records, held_out)
 
-    @property
-    def letters_read(self) -> bool:
-        given = self.config.model.characters
-        return bool(given) if given is not None else self._letters_help
-
-    @property
-    def _letters_help(self) -> bool:
+    def _reads_letters(self, config: WordConfig) -> bool | None:
         """Raw words have capitals, numbers and misspellings to read; prepared ones have fewer."""
-        return self.config.text.unit == "word" and self.recurrent and self.cased
+        if config.model.characters is not None:
+            return bool(config.model.characters)
+        return None if config.text.unit == "word" and config.model.network == "rnn" else False
 
-    def character_width(self) -> int:
-        return self.config.model.characters or 0
-
-    def ngrams(self) -> Ngrams | None:
-        settings = self.config.model
-        if (settings.ngrams or 1) == 1 or not settings.embedding:
-            return None
-        return Ngrams(settings.ngrams or 1, settings.embedding, dropout=NGRAM_DROPOUT)
-
-    def words_of(self, record: Record) -> list[str]:
-        words = self.unit.split(record.fields["text"])
+    def _words_of(self, record: Record) -> list[str]:
+        words = self.words.text.split(record.fields["text"])
         if not words:
             raise record.error(EmptyError, "a text without a word", field="text", remedy="remove the line")
         return words
 
-    def labels_of(self, record: Record) -> Sequence[str]:
+    def _labels_of(self, record: Record) -> Sequence[str]:
         return [record.fields["label"]]
 
-    def encode(
-        self, records: Iterable[Record], lexicon: Lexicon | None = None
-    ) -> Iterator[dict[str, Sequence[int]]]:
+    def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:
         lexicon = lexicon or self.lexicon()
         for record in records:
-            yield {"word": lexicon.ids(self.words_of(record)), "label": [self._label(record)]}
+            label = self.labels.ids([record.fields["label"]], record, field="label")
+            yield {"word": lexicon.ids(self._words_of(record)), "label": label}
 
-    def choices(self) -> dict[str, Any]:
-        N = max(1, self.statistics.examples)
-        words = self.config.text.unit in ("word", "bpe")
+    def choices(self, statistics: Statistics) -> dict[str, Any]:
+        model = self.config.model
+        words = self.words.text.unit.grain != "character"
         return {
             "model.order": 1 if words else 3,
             "model.hidden": 128,
@@ -122,133 +109,124 @@ class Classify(WordTask[ClassifySettings]):
             "model.input_dropout": 0.5 if words else 0.0,
             "model.token_dropout": 0.0,
             "model.rare_dropout": 0.25 if words else 0.0,
-            "model.characters": 32 if self._letters_help else 0,
-            "model.ngrams": 1 if words or self.config.model.embedding == 0 else 3,
-            "model.pooling": "last" if self.config.model.encoder == "bag" else "max",
+            "model.characters": 32 if self.words.lower else 0,
+            "model.ngrams": 1 if words or model.embedding == 0 else 3,
+            "model.pooling": "last" if model.network == "bag" else "max",
             "training.batch_size": 32 if self.config.training.batch_tokens is None else None,
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
-            "training.epochs": usual_epochs(N, 50_000 if words else 150_000, most=20),
+            "training.epochs": usual_epochs(statistics.examples, 50_000 if words else 150_000, most=20),
         }
 
-    def build_model(self) -> nn.Module:
-        settings = self.config.model
-        if settings.encoder == "ngram":
-            return NaiveBayes(len(self.vocabulary), len(self.labels), order=settings.order or 1)
+    def build_model(self, *, fresh: bool = False) -> Any:
+        settings, K = self.config.model, len(self.labels.names)
+        if network_kind(self.config.model).counted:
+            return NaiveBayes(len(self.words.text.vocabulary), K, order=settings.order or 1)
+        order, width = settings.ngrams or 1, settings.embedding
+        ngrams = Ngrams(order, width, dropout=NGRAM_DROPOUT) if order > 1 and width else None
         return Classifier(
-            self.make_words(),
+            self._make_words(fresh=fresh, ngrams=ngrams),
             settings,
-            len(self.labels),
+            K,
             pooling=settings.pooling or "last",
+            pooling_options=settings.pooling_options,
             head=settings.head,
         )
 
-    def collate(self, examples: Examples, key: Any) -> Any:
-        labels = np.array([examples.store.fields["label"][i][0] for i in key], dtype=np.int64)
-        return self.word_batch(examples, key), tensor(labels, self.device)
+    def collate(self, examples: Examples, key: Iterable[int], device: torch.device) -> ClassifyBatch:
+        labels = np.concatenate(examples.rows("label", key)).astype(np.int64)
+        return ClassifyBatch(self._word_batch(examples, key, device), tensor(labels, device))
 
-    def loss(self, model: Classifier, batch: Any, carry: Any = None) -> Loss:
-        words, labels = batch
-        settings = self.config.training
+    def loss(
+        self, model: Classifier, batch: ClassifyBatch, *, carry: Any = None, progress: float = 1.0
+    ) -> Loss:
+        settings, labels = self.config.training, batch.labels
         total = output_loss(
-            model(words),
+            model(batch.words),
             labels,
             kind=settings.loss,
             smoothing=settings.label_smoothing,
-            weights=self._weights(),
+            weights=self._weights(labels.device),
         )
-        return Loss(total, len(labels), len(labels), int(words.lengths.sum()))
+        return Loss(total, len(labels), len(labels), int(batch.words.lengths.sum()))
 
     @torch.no_grad()
-    def evaluate(self, model: Classifier, examples: Examples) -> dict[str, Any]:
-        """Figures, a report by class and the confusion matrix; of two classes, f1 is the rarer one's."""
-        confusion, loss, tokens = Confusion(self.labels.tokens), 0.0, 0
-        names = self.labels.tokens
-        for key in self.in_order(examples):
-            words, labels = self.collate(examples, key)
-            scores = model(words)
-            loss += float(output_loss(scores, labels))
-            tokens += int(words.lengths.sum())
-            for gold, found in zip(labels.tolist(), scores.argmax(-1).tolist(), strict=True):
+    def evaluate(
+        self, model: Classifier, examples: Examples, *, quick: bool = False, partners: Partners = ()
+    ) -> Measures:
+        """Numbers, a report by class and the confusion matrix; of two classes, f1 is the rarer one's."""
+        names = self.labels.names
+        confusion, loss, tokens = Confusion(names), 0.0, 0
+        judges = Judges(self.config, self.config.evaluation.metrics or ())
+        for batch in self.evaluation_batches(examples, device_of(model)):
+            scores = model(batch.words)
+            loss += float(output_loss(scores, batch.labels))
+            tokens += int(batch.words.lengths.sum())
+            for gold, found in zip(batch.labels.tolist(), scores.argmax(-1).tolist(), strict=True):
                 confusion.add(names[gold], names[found])
-        figures = {
+                judges.add(names[found], [names[gold]])
+        measures: Measures = {
             "loss": loss / len(examples),
             "accuracy": confusion.accuracy,
             "macro_f1": confusion.macro_f1,
         }
         if len(names) == 2:  # labels stand by falling frequency
             rare = confusion.by_class().get(names[-1], Agreement(0, 0, 0))
-            figures |= {
-                "precision": rare.precision,
-                "recall": rare.recall,
-                "f1": rare.f1,
+            measures |= {"precision": rare.precision, "recall": rare.recall, "f1": rare.f1}
+        return (
+            measures
+            | judges.values()
+            | {
+                "positive_class": names[-1] if len(names) == 2 else None,
+                "tokens": tokens,
+                "examples": len(examples),
+                **confusion.as_json(),
+                "report": confusion.table(),
             }
-        return figures | {
-            "positive_class": names[-1] if len(names) == 2 else None,
-            "tokens": tokens,
-            "examples": len(examples),
-            **confusion.as_json(),
-            "report": confusion.table(),
-        }
+        )
 
     @torch.no_grad()
-    def predict(self, model: Classifier, texts: Sequence[str]) -> list[dict[str, Any]]:
+    def predict(
+        self, model: Classifier, texts: Sequence[str], *, partners: Partners = (), trace: int | None = None
+    ) -> list[Prediction]:
         """The label of each text, with all probabilities; a text without a word has none."""
-        lexicon = self.lexicon()
-        split = [self.unit.split(text) for text in texts]
-        rows = [{"word": lexicon.ids(words)} for words in split if words]
-        results: list[dict[str, Any]] = [
-            {"prediction": "", "line": "", "text": text, "probabilities": {}} for text in texts
-        ]
-        if not rows:
-            return results
+        lexicon, device = self.lexicon(), device_of(model)
+        split = [self.words.text.split(text) for text in texts]
+        results = [Prediction("", text, "text", probabilities={}) for text in texts]
         real = [i for i, words in enumerate(split) if words]
-        examples = Examples.in_memory(rows, lexicon)
-        for key in self.in_order(examples):
-            chances = model(self.word_batch(examples, key)).softmax(-1)
+        if not real:
+            return results
+        examples = Examples.in_memory([{"word": lexicon.ids(split[i])} for i in real], lexicon)
+        names = self.labels.names
+        for key in examples.in_order(*self.measured, tokens=self.positions):
+            chances = model(self._word_batch(examples, key, device)).softmax(-1)
             for i, row in zip(key, chances.tolist(), strict=True):
-                label = self.labels.tokens[max(range(len(row)), key=row.__getitem__)]
-                table = dict(zip(self.labels.tokens, row, strict=True))
-                results[real[i]] |= {"prediction": label, "line": label, "probabilities": table}
+                label = names[max(range(len(row)), key=row.__getitem__)]
+                table = dict(zip(names, row, strict=True))
+                results[real[i]] = Prediction(label, texts[real[i]], "text", probabilities=table)
         return results
 
     def samples(self, model: Classifier, examples: Examples) -> list[str]:
         shown = []
         for i in range(min(3, len(examples))):
-            text = self.unit.join([examples.words[w] for w in examples.store.fields["word"][i]])
-            gold = self.labels.tokens[int(examples.store.fields["label"][i][0])]
-            found = self.predict(model, [text])[0]["prediction"]
+            words = [examples.words[word] for word in examples.store.fields["word"][i]]
+            text = self.words.text.join(words)
+            gold = self.labels.names[int(examples.store.fields["label"][i][0])]
+            found = self.predict(model, [text])[0].value
             shown.append(f"{found}{'' if found == gold else f' ✗ {gold}'}: {text[:70]}")
         return shown
 
-    def tables(self) -> dict[str, Any]:
-        return super().tables() | {"label_counts": dict(self.label_counts)}
+    def state(self) -> State:
+        return super().state() | {"label_counts": dict(self.labels.counts)}
 
-    def restore(self, tables: Mapping[str, Any]) -> None:
-        super().restore(tables)
-        self.label_counts = Counter(tables["label_counts"])
-
-    def _label(self, record: Record) -> int:
-        label = record.fields["label"]
-        try:
-            return self.labels.id(label)
-        except UnknownNameError:
-            raise record.error(
-                LabelError,
-                "a label that training never saw",
-                field="label",
-                text=label,
-                remedy=nearest(label, self.labels.tokens),
-            ) from None
-
-    def _weights(self) -> Tensor | None:
+    def _weights(self, device: torch.device) -> Tensor | None:
         """n / (K · n_k) for class k, so that the mean weight of an example is 1.
 
         K counts the classes that training saw; one that only held-out examples have weighs 1.
         """
         if self.config.training.class_weights == "none":
             return None
-        counts = torch.tensor([self.label_counts[label] for label in self.labels.tokens], dtype=torch.float32)
+        counts = torch.tensor([self.labels.counts[label] for label in self.labels.names], dtype=torch.float32)
         seen = counts > 0
-        return moved(torch.where(seen, counts.sum() / (seen.sum() * counts), 1.0), self.device)
+        return moved(torch.where(seen, counts.sum() / (seen.sum() * counts), 1.0), device)

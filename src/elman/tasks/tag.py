@@ -4,46 +4,47 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import Field, model_validator
-from torch import Tensor, nn
+from pydantic import model_validator
+from torch import Tensor
 
-from elman.config import Config, ModelSettings, TextSettings
-from elman.errors import LabelError, UnknownNameError, nearest
+from elman.config import EvaluationSettings, TextSettings, setting
 from elman.metrics.spans import SpanCounts, legal_transitions, scheme, well_formed
 from elman.models.counting import CountTagger
+from elman.models.embedding import WordBatch
 from elman.models.losses import output_loss
 from elman.models.tagger import Tagger
-from elman.tasks._words import WordTask, usual_epochs
-from elman.tasks.base import Examples, Loss, tensor
+from elman.tasks.base import Judges, Loss, Measures, network_kind
+from elman.tasks.examples import Examples, device_of, tensor
+from elman.tasks.generation import Partners
+from elman.tasks.predictions import Prediction
+from elman.tasks.statistics import Statistics
+from elman.tasks.words import WordConfig, WordModel, WordTask, usual_epochs
 from elman.tensors.rows import pick, real_rows
 from elman.text.batches import pad
+from elman.text.fields import State
+from elman.text.files import Repairs
 from elman.text.lexicon import Lexicon
-from elman.text.readers import Record, Repairs, Source, read_tokens
+from elman.text.reading import read_tokens
+from elman.text.records import Record, Source
+from elman.text.store import Row
 from elman.text.vocabulary import MARKERS, UNKNOWN
 
 
 class TagText(TextSettings):
-    """From text to tokens."""
-
-    unit: Literal["word"] = Field("word", description="what a token is: a tag belongs to a word")
+    unit: Literal["word"] = setting("word", "what a token is: a tag belongs to a word")
 
 
-class TagModel(ModelSettings):
-    """The network; every cell fits every task."""
-
-    bidirectional: bool = Field(True, description="read in both directions")
-    characters: int | None = Field(
-        None, ge=0, description="width of the network that reads a word's letters; 0: none"
-    )
-    crf: bool | None = Field(None, description="a CRF over the tags; unset: where the tags are spans")
+class TagModel(WordModel):
+    crf: bool | None = setting(None, "a CRF over the tags; unset: where the tags are spans")
 
 
-class TagSettings(Config):
+class TagSettings(WordConfig):
     text: TagText = TagText()
     model: TagModel = TagModel()
+    evaluation: EvaluationSettings = EvaluationSettings()
 
     @model_validator(mode="after")
     def _has_one_loss(self) -> TagSettings:
@@ -55,84 +56,87 @@ class TagSettings(Config):
         return self
 
 
-class Tag(WordTask[TagSettings]):
+class TagBatch(NamedTuple):
+    """Words, and the tag (B, T) of each."""
+
+    words: WordBatch
+    tags: Tensor
+
+
+class Tag(WordTask[Tagger, TagBatch]):
     """Words in, tags out; span tags (BIO, BIOES) are judged as spans, others one by one."""
 
     Settings = TagSettings
-    metric = "accuracy"
     roles: ClassVar[tuple[str, ...]] = ("word", "tag")
+    config: TagSettings
     legal: bool  # do the training data obey the scheme of their tags? Then only legal transitions are decoded
+
+    def __init__(self, config: TagSettings) -> None:
+        super().__init__(config, "tag")
 
     @property
     def spans(self) -> bool:
-        return scheme(self.labels.tokens) is not None
+        return scheme(self.labels.names) is not None
 
-    def chosen_metric(self) -> str:
-        return self.config.training.metric or ("f1" if self.spans else "accuracy")
-
-    def metrics(self) -> tuple[str, ...]:
-        return ("loss", "accuracy", "precision", "recall", "f1") if self.spans else ("loss", "accuracy")
+    def metrics(self) -> dict[str, bool]:
+        spans = dict.fromkeys(("f1", "precision", "recall"), True) if self.spans else {}
+        return {**spans, "accuracy": True, "loss": False}
 
     def read(self, source: Source, repairs: Repairs) -> Iterator[Record]:
         return read_tokens(source, self.roles, repairs)
 
-    def words_of(self, record: Record) -> list[str]:
+    def _words_of(self, record: Record) -> list[str]:
         words: list[str] = record.fields["word"]
         return [word.lower() for word in words] if self.config.text.lowercase else words
 
-    def labels_of(self, record: Record) -> Sequence[str]:
+    def _labels_of(self, record: Record) -> Sequence[str]:
         tags: Sequence[str] = record.fields["tag"]
         return tags
 
-    def learn(self, records: Iterable[Record]) -> None:
-        """As for all words; and whether the tags of the training data break the rules of their scheme."""
-        super().learn(records)
-        name = scheme(self.labels.tokens)
+    def _reads_letters(self, config: WordConfig) -> bool:
+        """A comparator reads none, unless asked to: it would not be one; the counted tagger reads endings."""
+        if network_kind(self.config.model).counted:
+            return True
+        given = config.model.characters
+        return config.model.network == "rnn" if given is None else bool(given)
+
+    def build_vocabularies(self, records: Iterable[Record], held_out: Iterable[Record] = ()) -> Statistics:
+        """As for all words; and whether the tags of the training data break the rules of their scheme.
+
+        A tag that held-out sentences alone have may tell of another scheme, or of none.
+        """
+        seen = super().build_vocabularies(records)
+        name = scheme(self.labels.names)
         broken = sum(not well_formed(record.fields["tag"], name) for record in records) if name else 0
         self.legal = name is not None and not broken
         if broken:
-            self.notes.append(
+            seen.notes.append(
                 f"{broken:,} sentences break the rules of {name}: transitions are not constrained"
             )
-
-    def meet(self, records: Iterable[Record]) -> None:
-        """As for all words; a tag of held-out sentences alone may tell of another scheme, or of none."""
-        before = scheme(self.labels.tokens)
-        super().meet(records)
-        if self.legal and scheme(self.labels.tokens) != before:
+        self.labels.add(tag for record in held_out for tag in record.fields["tag"])
+        if self.legal and scheme(self.labels.names) != name:
             self.legal = False
-            self.notes.append(f"held-out tags are not those of {before}: transitions are not constrained")
+            seen.notes.append(f"held-out tags are not those of {name}: transitions are not constrained")
+        return seen
 
-    def tables(self) -> dict[str, Any]:
-        return super().tables() | {"legal": self.legal}
+    def state(self) -> State:
+        return super().state() | {"legal": self.legal}
 
-    def restore(self, tables: Mapping[str, Any]) -> None:
-        super().restore(tables)
-        self.legal = bool(tables["legal"])
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        self.legal = bool(state["legal"])
 
-    @property
-    def letters_read(self) -> bool:
-        if self.config.model.encoder == "ngram":
-            return True  # the counted tagger reads endings
-        given = self.config.model.characters
-        return self.recurrent if given is None else bool(given)
-
-    def character_width(self) -> int:
-        return self.config.model.characters or 0
-
-    def encode(
-        self, records: Iterable[Record], lexicon: Lexicon | None = None
-    ) -> Iterator[dict[str, Sequence[int]]]:
+    def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:
         lexicon = lexicon or self.lexicon()
         for record in records:
-            yield {"word": lexicon.ids(self.words_of(record)), "tag": self._tags(record)}
+            tags = self.labels.ids(record.fields["tag"], record, field="tag", listed=True)
+            yield {"word": lexicon.ids(self._words_of(record)), "tag": tags}
 
-    def choices(self) -> dict[str, Any]:
-        N = self.statistics.examples
+    def choices(self, statistics: Statistics) -> dict[str, Any]:
         return {
             "model.hidden": 200,
             "model.embedding": 100,
-            "model.characters": 100 if self.recurrent else 0,
+            "model.characters": 100 if self.config.model.network == "rnn" else 0,
             "model.dropout": 0.5,
             "model.input_dropout": 0.4,
             "model.token_dropout": 0.0,
@@ -142,145 +146,123 @@ class Tag(WordTask[TagSettings]):
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
-            "training.epochs": usual_epochs(N, 150_000, most=30),
+            "training.epochs": usual_epochs(statistics.examples, 150_000, most=30),
         }
 
-    def build_model(self) -> nn.Module:
-        if self.config.model.encoder == "ngram":
-            capitals = [token not in MARKERS and token.isupper() for token in self.characters.tokens]
-            return CountTagger(
-                len(self.vocabulary), len(self.labels), capitals, unknown=self.vocabulary.id(UNKNOWN)
-            )
-        model = Tagger(
-            self.make_words(), self.config.model, len(self.labels), crf=bool(self.config.model.crf)
-        )
+    def build_model(self, *, fresh: bool = False) -> Any:
+        vocabulary = self.words.text.vocabulary
+        if network_kind(self.config.model).counted:
+            capitals = [token not in MARKERS and token.isupper() for token in self.words.characters.tokens]
+            unknown = vocabulary.id(UNKNOWN)
+            return CountTagger(len(vocabulary), len(self.labels.names), capitals, unknown=unknown)
+        words, settings = self._make_words(fresh=fresh), self.config.model
+        model = Tagger(words, settings, len(self.labels.names), crf=bool(settings.crf))
         if model.crf is not None and self.legal:
-            model.crf.constrain(legal_transitions(self.labels.tokens))
+            model.crf.constrain(legal_transitions(self.labels.names))
         return model
 
-    def collate(self, examples: Examples, key: Any) -> Any:
-        tags, _ = pad([examples.store.fields["tag"][i] for i in key])
-        return self.word_batch(examples, key), tensor(tags, self.device)
+    def collate(self, examples: Examples, key: Iterable[int], device: torch.device) -> TagBatch:
+        tags, _ = pad(examples.rows("tag", key))
+        return TagBatch(self._word_batch(examples, key, device), tensor(tags, device))
 
-    def loss(self, model: Tagger, batch: Any, carry: Any = None) -> Loss:
-        words, tags = batch
-        scores = model(words)
-        count = int(words.lengths.sum())
-        return Loss(self._loss(model, scores, tags, words.lengths), count, len(tags), count)
+    def loss(self, model: Tagger, batch: TagBatch, *, carry: Any = None, progress: float = 1.0) -> Loss:
+        scores, lengths = model(batch.words), batch.words.lengths
+        count = int(lengths.sum())
+        if model.crf is not None:
+            total = -model.crf.log_likelihood(scores, batch.tags, lengths).sum()
+        else:
+            kind, smoothing = self.config.training.loss, self.config.training.label_smoothing
+            total = output_loss(*_real(scores, batch), kind=kind, smoothing=smoothing)
+        return Loss(total, count, len(batch.tags), count)
 
     @torch.no_grad()
-    def evaluate(self, model: Tagger, examples: Examples) -> dict[str, Any]:
-        """Figures; with a CRF, a sentence that breaks the rules of the scheme is left out of the loss."""
+    def evaluate(
+        self, model: Tagger, examples: Examples, *, quick: bool = False, partners: Partners = ()
+    ) -> Measures:
+        """With a CRF, a sentence that breaks the rules of the scheme is left out of the loss."""
         counts, right, total, loss, judged = SpanCounts(), 0, 0, 0.0, 0
-        names = self.labels.tokens
-        for key in self.in_order(examples):
-            words, tags = self.collate(examples, key)
-            scores = model(words)
-            value, words_judged = self._evaluation_loss(model, scores, tags, words.lengths)
+        judges = Judges(self.config, self.config.evaluation.metrics or ())
+        names = self.labels.names
+        for batch in self.evaluation_batches(examples, device_of(model)):
+            scores, lengths = model(batch.words), batch.words.lengths
+            value, words_judged = _evaluation_loss(model, scores, batch)
             loss, judged = loss + value, judged + words_judged
-            for row, found, length in zip(
-                tags.tolist(), self._decode(model, scores, words.lengths), words.lengths.tolist(), strict=True
-            ):
-                gold = row[:length]
-                right += sum(a == b for a, b in zip(gold, found, strict=True))
+            rows = zip(batch.tags.tolist(), _decoded(model, scores, lengths), lengths.tolist(), strict=True)
+            for row, found, length in rows:
+                gold_tags, found_tags = [names[tag] for tag in row[:length]], [names[tag] for tag in found]
+                right += sum(a == b for a, b in zip(gold_tags, found_tags, strict=True))
                 total += length
+                judges.add(found_tags, [gold_tags])
                 if self.spans:
-                    counts.add([names[tag] for tag in gold], [names[tag] for tag in found])
-        figures: dict[str, Any] = {"loss": loss / max(1, judged), "accuracy": right / total, "tokens": total}
+                    counts.add(gold_tags, found_tags)
+        measures: Measures = {"loss": loss / max(1, judged), "accuracy": right / total, "tokens": total}
         if self.spans:
-            figures |= {"precision": counts.precision, "recall": counts.recall, "f1": counts.f1}
-            figures |= {"by_type": counts.as_json()["types"], "report": counts.table()}
-        return figures
+            measures |= {"precision": counts.precision, "recall": counts.recall, "f1": counts.f1}
+            measures |= {"by_type": counts.as_json()["types"], "report": counts.table()}
+        return measures | judges.values()
+
+    def predict(
+        self, model: Tagger, texts: Sequence[str], *, partners: Partners = (), trace: int | None = None
+    ) -> list[Prediction]:
+        """Tags of white-space separated words, and how probable each is: by a softmax, or by marginals."""
+        split = [[word for word in re.split("[ \t]+", text) if word] for text in texts]
+        tagged = iter(self._tagged(model, [words for words in split if words]))
+        found = [next(tagged) if words else ([], []) for words in split]
+        return [
+            Prediction(tags, words, "words", probabilities=probabilities)
+            for words, (tags, probabilities) in zip(split, found, strict=True)
+        ]
 
     @torch.no_grad()
-    def predict(self, model: Tagger, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """Tags of white-space separated words."""
-        split = [[word for word in re.split("[ \t]+", text) if word] for text in texts]
-        found = self.tag(model, [words for words in split if words])
-        tagged = iter(found)
-        results = []
-        for words in split:
-            tags, scores = next(tagged) if words else ([], [])
-            results.append(
-                {"prediction": tags, "line": " ".join(tags), "words": words, "probabilities": scores}
-            )
-        return results
-
-    def tag(self, model: Tagger, sentences: Sequence[list[str]]) -> list[tuple[list[str], list[float]]]:
-        """For each sentence its tags and how probable each is, by a softmax or by the CRF's marginals."""
+    def _tagged(self, model: Tagger, sentences: Sequence[list[str]]) -> list[tuple[list[str], list[float]]]:
         if not sentences:
             return []
-        records = [
-            Record({"word": words, "tag": []}, "", number) for number, words in enumerate(sentences, 1)
+        lexicon, device = self.lexicon(), device_of(model)
+        lower = self.config.text.lowercase
+        rows = [
+            {"word": lexicon.ids([word.lower() for word in words] if lower else words)} for words in sentences
         ]
-        lexicon = self.lexicon()
-        rows = [{"word": lexicon.ids(self.words_of(record))} for record in records]
         examples = Examples.in_memory(rows, lexicon)
         results: list[tuple[list[str], list[float]]] = [([], [])] * len(sentences)
-        for key in self.in_order(examples):
-            words = self.word_batch(examples, key)
+        for key in examples.in_order(*self.measured, tokens=self.positions):
+            words = self._word_batch(examples, key, device)
             scores = model(words)
             chances = scores.softmax(-1) if model.crf is None else model.crf.marginals(scores, words.lengths)
-            for b, (i, found) in enumerate(zip(key, self._decode(model, scores, words.lengths), strict=True)):
+            for b, (i, found) in enumerate(zip(key, _decoded(model, scores, words.lengths), strict=True)):
                 sure = [float(chances[b, t, tag]) for t, tag in enumerate(found)]
-                results[i] = [self.labels.tokens[tag] for tag in found], sure
+                results[i] = [self.labels.names[tag] for tag in found], sure
         return results
 
     def samples(self, model: Tagger, examples: Examples) -> list[str]:
-        shown = min(
-            range(len(examples)), key=lambda i: abs(len(examples.store.fields["word"][i]) - 10), default=None
-        )
-        if shown is None:
+        lengths = examples.lengths("word")
+        if not len(lengths):
             return []
-        words = [examples.words[w] for w in examples.store.fields["word"][shown]]
-        gold = [self.labels.tokens[t] for t in examples.store.fields["tag"][shown]]
-        with torch.no_grad():
-            [(found, _)] = self.tag(model, [words])
-        return [
-            " ".join(
-                f"{w}/{f}" + ("" if f == g else f"✗{g}") for w, f, g in zip(words, found, gold, strict=True)
-            )
-        ]
+        shown = int(abs(lengths - 10).argmin())
+        words = [examples.words[word] for word in examples.store.fields["word"][shown]]
+        gold = [self.labels.names[tag] for tag in examples.store.fields["tag"][shown]]
+        [(found, _)] = self._tagged(model, [words])
+        tagged = zip(words, found, gold, strict=True)
+        return [" ".join(f"{w}/{f}" + ("" if f == g else f"✗{g}") for w, f, g in tagged)]
 
-    def _tags(self, record: Record) -> list[int]:
-        try:
-            return self.labels.ids(record.fields["tag"])
-        except UnknownNameError:
-            place = next(i for i, tag in enumerate(record.fields["tag"]) if tag not in self.labels)
-            tag = record.fields["tag"][place]
-            raise record.error(
-                LabelError,
-                "a tag that training never saw",
-                token=place,
-                text=tag,
-                remedy=nearest(tag, self.labels.tokens),
-            ) from None
 
-    def _loss(self, model: Tagger, scores: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
-        if model.crf is not None:
-            return -model.crf.log_likelihood(scores, tags, lengths).sum()
-        settings = self.config.training
-        return output_loss(
-            *self._flat(scores, tags, lengths), kind=settings.loss, smoothing=settings.label_smoothing
-        )
+def _real(scores: Tensor, batch: TagBatch) -> tuple[Tensor, Tensor]:
+    """Scores (N, K) and tags (N,) of the real positions."""
+    real = real_rows(batch.words.lengths, scores.shape[1], scores.device)
+    return pick(scores.flatten(0, 1), real), batch.tags.flatten()[real]
 
-    def _evaluation_loss(
-        self, model: Tagger, scores: Tensor, tags: Tensor, lengths: Tensor
-    ) -> tuple[float, int]:
-        """−log P(tags), summed, and of how many words; what a constrained CRF rules out has no likelihood."""
-        if model.crf is None:
-            return float(output_loss(*self._flat(scores, tags, lengths))), int(lengths.sum())
-        kept = model.crf.permits(tags, lengths)
-        likelihood = model.crf.log_likelihood(scores, tags, lengths)
-        return -float(likelihood[kept].sum()), int(lengths[kept.to(lengths.device)].sum())
 
-    def _flat(self, scores: Tensor, tags: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores (N, K) and tags (N,) of the real positions."""
-        real = real_rows(lengths, scores.shape[1], scores.device)
-        return pick(scores.flatten(0, 1), real), tags.flatten()[real]
+def _evaluation_loss(model: Tagger, scores: Tensor, batch: TagBatch) -> tuple[float, int]:
+    """−log P(tags), summed, and of how many words; what a constrained CRF rules out has no likelihood."""
+    lengths = batch.words.lengths
+    if model.crf is None:
+        return float(output_loss(*_real(scores, batch))), int(lengths.sum())
+    kept = model.crf.permits(batch.tags, lengths)
+    likelihood = model.crf.log_likelihood(scores, batch.tags, lengths)
+    return -float(likelihood[kept].sum()), int(lengths[kept.to(lengths.device)].sum())
 
-    def _decode(self, model: Tagger, scores: Tensor, lengths: Tensor) -> list[list[int]]:
-        if model.crf is not None:
-            return model.crf.decode(scores, lengths)
-        best = scores.argmax(-1).tolist()
-        return [row[:length] for row, length in zip(best, lengths.tolist(), strict=True)]
+
+def _decoded(model: Tagger, scores: Tensor, lengths: Tensor) -> list[list[int]]:
+    if model.crf is not None:
+        return model.crf.decode(scores, lengths)
+    best = scores.argmax(-1).tolist()
+    return [row[:length] for row, length in zip(best, lengths.tolist(), strict=True)]

@@ -5,41 +5,49 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from elman.config import (
     Config,
     Count,
+    DecodingSettings,
+    EvaluationSettings,
+    ModelSettings,
     NetworkSettings,
-    Part,
+    NonNegative,
+    OneOf,
+    Options,
+    PartOf,
+    ReadIf,
     Section,
     Share,
     TextSettings,
     TrainingSettings,
     Widths,
+    setting,
 )
-from elman.errors import ElmanError
-from elman.registry import ATTENTIONS, PartName
+from elman.registry import ATTENTIONS, CELLS, METRICS, NETWORKS, UNITS
 
 FLOOR = 0.01  # an exponential never reaches zero: it goes on to this
 STEEPNESS = 10.0  # of the inverse sigmoid
-NETWORKS: tuple[Literal["encoder"], Literal["decoder"]] = ("encoder", "decoder")
+PARTS: tuple[Literal["encoder"], Literal["decoder"]] = ("encoder", "decoder")
 
 
 class SideText(Section):
     """One side, where it differs from text.*"""
 
-    unit: Literal["word", "character", "byte", "bpe"] | None = Field(None, description="as text.unit")
-    lowercase: bool | None = Field(None, description="as text.lowercase")
-    min_count: Count | None = Field(None, description="as text.min_count")
-    vocabulary_size: Count | None = Field(None, description="as text.vocabulary_size")
-    vocabulary: list[str] | None = Field(None, description="as text.vocabulary")
-    vectors: str | None = Field(None, description="as text.vectors")
-    tune_vectors: bool | None = Field(None, description="as text.tune_vectors")
-    remove: str | None = Field(
-        None, description="a regular expression: what it matches is taken out (stress marks, say)"
+    unit: Annotated[str, PartOf(UNITS)] | None = setting(None, "as text.unit")
+    unit_options: Options | None = setting(None, "as text.unit_options")
+    lowercase: bool | None = setting(None, "as text.lowercase")
+    min_count: Count | None = setting(None, "as text.min_count")
+    vocabulary_size: Count | None = setting(None, "as text.vocabulary_size")
+    vocabulary: list[str] | None = setting(None, "as text.vocabulary")
+    vectors: str | None = setting(None, "as text.vectors")
+    tune_vectors: bool | None = setting(None, "as text.tune_vectors")
+    remove: str | None = setting(
+        None, "a regular expression: what it matches is taken out (stress marks, say)"
     )
 
     @field_validator("remove")
@@ -54,9 +62,10 @@ class SideText(Section):
 
 
 class Seq2SeqText(TextSettings):
-    """From text to tokens."""
-
-    shared: bool = Field(False, description="one vocabulary for both sides")
+    tune_vectors: Annotated[
+        bool, ReadIf("text.vectors", others=("text.source.vectors", "text.target.vectors"))
+    ] = setting(True, "train the pretrained vectors on; false: frozen")
+    shared: bool = setting(False, "one vocabulary for both sides")
     source: SideText = SideText()
     target: SideText = SideText()
 
@@ -83,17 +92,26 @@ class Seq2SeqText(TextSettings):
 class SideModel(Section):
     """One of the two networks, where it differs from model.*"""
 
-    cell: Part | None = Field(None, description="as model.cell")
-    cell_options: dict[str, Any] | None = Field(None, description="as model.cell_options")
-    hidden: Widths | None = Field(None, description="as model.hidden")
-    layers: Count | None = Field(None, description="as model.layers")
-    bidirectional: bool | None = Field(None, description="as model.bidirectional")
+    cell: Annotated[str, PartOf(CELLS)] | None = setting(None, "as model.cell")
+    cell_options: Options | None = setting(None, "as model.cell_options")
+    hidden: Widths | None = setting(None, "as model.hidden")
+    layers: Count | None = setting(None, "as model.layers")
+    bidirectional: bool | None = setting(None, "as model.bidirectional")
+
+
+class EncoderModel(SideModel):
+    """The encoder, where it differs from model.*"""
+
+    network: Annotated[str, PartOf(NETWORKS)] = setting(
+        "rnn", "what reads the source: rnn, or a network without recurrence"
+    )
+    network_options: Options = setting({}, "options of the network's constructor")
 
 
 class DecoderModel(SideModel):
     """The decoder, where it differs from model.*"""
 
-    bidirectional: bool | None = Field(None, description="a decoder goes in one direction: true is an error")
+    bidirectional: bool | None = setting(None, "a decoder goes in one direction: true is an error")
 
     @field_validator("bidirectional")
     @classmethod
@@ -106,30 +124,30 @@ class DecoderModel(SideModel):
 class Seq2SeqModel(NetworkSettings):
     """The two networks; every cell fits, and every start fits every pair of them."""
 
-    bidirectional: bool = Field(True, description="the encoder reads in both directions")
-    encoder: SideModel = SideModel()
+    bidirectional: bool = setting(True, "the encoder reads in both directions")
+    encoder: EncoderModel = EncoderModel()
     decoder: DecoderModel = DecoderModel()
-    form: Literal["two", "single", "naive"] = Field(
-        "two",
-        description="two networks; single: one for source, separator, target; naive: without the separator",
+    form: Literal["two", "single", "naive"] = setting(
+        "two", "two networks; single: one for source, separator, target; naive: without the separator"
     )
-    start: Literal["copy", "transform", "zero"] | None = Field(
-        None, description="the decoder's first state: the encoder's last, a network of it, or zero"
+    start: Annotated[str, OneOf("elman.layers.bridge:POLICIES")] | None = setting(
+        None, "the decoder's first state: the encoder's last, a network of it, or zero"
     )
-    context: Literal["start", "every-step"] = Field(
-        "start", description="the encoder's last state is known at the start only, or at every step"
+    context: Literal["start", "every-step"] = setting(
+        "start", "the encoder's last state is known at the start only, or at every step"
     )
-    attention: Part | None = Field(
-        None, description="none, dot, bilinear, additive, location, or file.py:Class"
+    attention: Annotated[str, PartOf(ATTENTIONS, also=("none",))] | None = setting(
+        None, "the score of attention, or none"
     )
-    attention_options: dict[str, Any] = Field({}, description="options of the score's constructor")
-    placement: Literal["before", "after"] = Field(
-        "before",
-        description="the previous state asks and the context enters the new one, or the new state asks",
+    attention_options: Annotated[Options, ReadIf("model.attention", open=True)] = setting(
+        {}, "options of the score's constructor"
     )
-    input_feeding: bool = Field(False, description="the last readout is part of the next input")
-    tied: bool | Literal["all"] | None = Field(
-        None, description="the output weights are the target's embedding; all: the source's, too"
+    placement: Annotated[Literal["before", "after"], ReadIf("model.attention", open=True)] = setting(
+        "before", "the previous state asks and the context enters the new one, or the new state asks"
+    )
+    input_feeding: bool = setting(False, "the last readout is part of the next input")
+    tied: bool | Literal["all"] | None = setting(
+        None, "the output weights are the target's embedding; all: the source's, too"
     )
 
     @field_validator("encoder", "decoder", mode="before")
@@ -137,17 +155,6 @@ class Seq2SeqModel(NetworkSettings):
     def _is_a_table(cls, value: Any) -> Any:
         if isinstance(value, str):
             raise ValueError(f"a table of settings stands here, not {value!r}; a cell is set by its key cell")
-        return value
-
-    @field_validator("attention")
-    @classmethod
-    def _knows_the_score(cls, value: PartName | None) -> PartName | None:
-        """What a run names in code is looked at when it is needed, not where its settings are read."""
-        if value not in (None, "none") and not (value.of_code and value.trust):
-            try:
-                ATTENTIONS.find(value)
-            except ElmanError as error:
-                raise ValueError(f"{error.args[0]}; none is no attention") from None
         return value
 
     @model_validator(mode="before")
@@ -164,7 +171,7 @@ class Seq2SeqModel(NetworkSettings):
             raise ValueError("a one-hot input (embedding 0) has no embedding to tie")
         if self.form != "two":
             self._is_one_network()
-        for side in NETWORKS if self.form == "two" else ():
+        for side in PARTS if self.form == "two" else ():
             hidden, layers = self.network(side).hidden, self.network(side).layers
             if isinstance(hidden, list) and layers not in (None, len(hidden)):
                 raise ValueError(
@@ -175,7 +182,7 @@ class Seq2SeqModel(NetworkSettings):
 
     def _is_one_network(self) -> None:
         """Row E6: what would make it two is a mistake."""
-        wrong: list[str] = [name for name in NETWORKS if getattr(self, name) != type(getattr(self, name))()]
+        wrong: list[str] = [name for name in PARTS if getattr(self, name) != type(getattr(self, name))()]
         wrong += ["attention"] if self.attention not in (None, "none") else []
         wrong += ["start"] if self.start not in (None, "copy") else []
         wrong += ["context"] if self.context != "start" else []
@@ -185,7 +192,7 @@ class Seq2SeqModel(NetworkSettings):
             names = ", ".join(f"model.{name}" for name in wrong)
             raise ValueError(f"form {self.form!r} is one network that goes on; {names} would need two")
 
-    def network(self, side: Literal["encoder", "decoder"]) -> NetworkSettings:
+    def network(self, side: Literal["encoder", "decoder"]) -> ModelSettings:
         """The settings of one of the two networks."""
         own = getattr(self, side).model_dump(exclude_none=True)
         shared = self.model_dump(include=set(NetworkSettings.model_fields))
@@ -197,32 +204,36 @@ class Seq2SeqModel(NetworkSettings):
             shared["bidirectional"] = False
         if side == "decoder":
             shared["initial_state"] = "zero"  # model.start says where it begins
-        return NetworkSettings(**shared | own)
+        return ModelSettings(**shared | own)
 
     def _layers(self) -> int | None:
         return len(self.hidden) if isinstance(self.hidden, list) else self.layers
 
 
 class Seq2SeqTraining(TrainingSettings):
-    """How the weights are found."""
-
-    teacher_forcing: Share = Field(
-        1.0, description="probability that a step reads the true token, not the decoder's own (at the end)"
+    teacher_forcing: Share = setting(
+        1.0, "probability that a step reads the true token, not the decoder's own (at the end)"
     )
-    teacher_forcing_schedule: Literal["constant", "linear", "exponential", "inverse-sigmoid"] = Field(
-        "constant", description="constant, or how the probability falls from 1 to training.teacher_forcing"
+    teacher_forcing_schedule: Literal["constant", "linear", "exponential", "inverse-sigmoid"] = setting(
+        "constant", "constant, or how the probability falls from 1 to training.teacher_forcing"
     )
 
 
-class EvaluationSettings(Section):
+class Seq2SeqDecoding(DecodingSettings):
+    coverage_penalty: NonNegative | None = setting(
+        None, "what beam search takes off for source tokens that attention left out; unset: 0"
+    )
+    copy_unknown: bool | None = setting(None, "replace <unk> by the source token that attention looks at")
+
+
+class Seq2SeqEvaluation(EvaluationSettings):
     """How outputs are compared with references."""
 
-    tokenize: Literal["13a", "none", "intl", "char", "zh"] = Field(
-        "13a", description="sacrebleu's tokenizer for BLEU; none for text that is tokenised already"
+    tokenize: Annotated[str, OneOf("elman.metrics.bleu:TOKENIZERS")] = setting(
+        "13a", "sacrebleu's tokenizer for BLEU; none for text that is tokenised already"
     )
-    metrics: list[Literal["bleu", "chrf", "ter"]] | None = Field(
-        None,
-        description="what sacrebleu is asked for; unset: all three, ter only where it can be computed soon",
+    metrics: list[Annotated[str, PartOf(METRICS)]] | None = setting(
+        None, "metrics besides the task's own; unset: bleu, chrf and, where it is soon computed, ter"
     )
 
 
@@ -230,7 +241,8 @@ class Seq2SeqSettings(Config):
     text: Seq2SeqText = Seq2SeqText()
     model: Seq2SeqModel = Seq2SeqModel()
     training: Seq2SeqTraining = Seq2SeqTraining()
-    evaluation: EvaluationSettings = EvaluationSettings()
+    decoding: Seq2SeqDecoding = Seq2SeqDecoding()
+    evaluation: Seq2SeqEvaluation = Seq2SeqEvaluation()
 
     @model_validator(mode="after")
     def _one_network_reads_one_vocabulary(self) -> Seq2SeqSettings:

@@ -1,0 +1,100 @@
+"""The class side of class to sequence: one class, several features, or a vector of numbers."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elman.errors import LabelError, SyntaxProblem, nearest
+from elman.tasks.examples import tensor
+from elman.text.records import Record
+from elman.text.vocabulary import Vocabulary
+
+KINDS = ("class", "features", "vector")
+
+
+class ClassField:
+    """What a class is as numbers: its place in a vocabulary, several of them, or the bits of float32s.
+
+    names: of all classes or features; a vector has none, and all vectors have one ``width``.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.width = 0
+        self.vocabulary = Vocabulary([])
+
+    @property
+    def names(self) -> list[str]:
+        return self.vocabulary.tokens
+
+    @property
+    def size(self) -> int:
+        """P, the width of a class vector."""
+        return self.width if self.kind == "vector" else len(self.vocabulary)
+
+    def features(self, record: Record) -> list[str]:
+        """The names that stand in a record; of a vector there are none, but it is looked at."""
+        text: str = record.fields["class"]
+        if self.kind == "vector":
+            self._numbers(record)
+            return []
+        return [text] if self.kind == "class" else text.split()
+
+    def build(self, counts: Counter[str]) -> None:
+        self.vocabulary = Vocabulary.build(counts, markers=False)
+
+    def key(self, record: Record) -> list[int]:
+        """A class as numbers; the order of its features is nothing."""
+        if self.kind == "vector":
+            bits: list[int] = np.array(self._numbers(record), dtype=np.float32).view(np.int32).tolist()
+            return bits
+        names = self.features(record)
+        for name in names:
+            if name not in self.vocabulary:
+                raise record.error(
+                    LabelError,
+                    "a class that training never saw",
+                    field="class",
+                    text=name,
+                    remedy=nearest(name, self.names),
+                )
+        return sorted({*self.vocabulary.ids(names)})
+
+    def keys(self, prompts: Iterable[str]) -> list[list[int]]:
+        return [self.key(Record({"class": text}, "input", n)) for n, text in enumerate(prompts, 1)]
+
+    def prompt(self, key: Sequence[int]) -> str:
+        """The text of a class that ``key`` gives the numbers of."""
+        if self.kind == "vector":
+            numbers: list[float] = np.array(key, dtype=np.int32).view(np.float32).tolist()
+            return " ".join(map(repr, numbers))
+        return " ".join(self.names[place] for place in key)
+
+    def vectors(self, keys: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+        """Class vectors (B, P): one-hot, many-hot, or the numbers."""
+        if self.kind == "vector":
+            return tensor(np.array(keys, dtype=np.int32).view(np.float32), device)
+        x = np.zeros((len(keys), len(self.vocabulary)), dtype=np.float32)
+        for row, key in enumerate(keys):
+            x[row, list(key)] = 1
+        return tensor(x, device)
+
+    def _numbers(self, record: Record) -> list[float]:
+        try:
+            numbers = [float(number) for number in record.fields["class"].split()]
+        except ValueError:
+            numbers = []
+        width = self.width or len(numbers)
+        largest = float(np.finfo(np.float32).max)  # as a float32, more would be infinite
+        if not numbers or len(numbers) != width or not all(abs(number) <= largest for number in numbers):
+            raise record.error(
+                SyntaxProblem,
+                f"not {width or 'some'} finite numbers",
+                field="class",
+                remedy="give one vector a line",
+            )
+        self.width = width
+        return numbers

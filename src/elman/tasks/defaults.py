@@ -1,0 +1,92 @@
+"""Settings that the user left open, filled from the data and from what is usual."""
+
+from typing import Any, TypeVar
+
+import torch
+
+from elman.config import (
+    Config,
+    changed,
+    check_read,
+    given_keys,
+    lookup,
+    open_options,
+    why_unread,
+)
+from elman.errors import ConfigError
+from elman.tasks.statistics import Statistics
+
+INCREMENTAL = {  # row G2: example by example, plain steps, the summed loss
+    "training.batch_size": 1,
+    "training.batch_tokens": None,
+    "training.schedule": "constant",
+    "training.averaging": "none",
+    "training.clip": 0.0,
+    "training.reduction": "sum",
+}
+DISTORTING = ("momentum", "weight_decay")
+FASTEST = 0.1  # learning rate of incremental descent where an example has few losses
+SHARED = 0.5  # where it has many, divided by their number: they are summed, and nothing is clipped
+DROPOUTS = tuple(f"model.{name}" for name in ("dropout", "input_dropout", "token_dropout", "rare_dropout"))
+
+C = TypeVar("C", bound=Config)
+
+
+def filled(config: C, choices: dict[str, Any], statistics: Statistics) -> C:
+    """The settings with those filled that are open and that something reads: first as a task chooses."""
+    check_read(config, given_keys(config))
+    hidden = config.model.hidden
+    usual = {
+        "model.layers": len(hidden) if isinstance(hidden, list) else 1,
+        "training.optimizer": "adamw",
+        "training.schedule": "constant",
+        "training.clip": 1.0,
+        "training.reduction": "mean",
+    } | choices
+    if (config.training.optimizer or usual["training.optimizer"]) == "incremental":
+        _check_incremental(config)
+        usual |= {"training.learning_rate": None} if "training.optimizer" not in choices else {}
+        usual |= INCREMENTAL | dict.fromkeys(DROPOUTS, 0.0) | {"training.tolerance": 0.003}
+    if config.training.optimizer == "asgd":
+        usual["training.averaging"] = "tail"
+    if config.training.max_steps is not None:
+        usual.pop("training.epochs", None)  # the number of updates says it all
+    config = _filled(config, usual)
+    rest: dict[str, Any] = {}
+    if config.training.learning_rate is None:
+        rest["training.learning_rate"] = float(f"{min(FASTEST, SHARED / statistics.losses_of_example):.2g}")
+    for key in ("optimizer", "schedule"):
+        rest |= {f"training.{name}": value for name, value in open_options(config.training, key).items()}
+    rest["training.threads"] = 1 if config.training.batch_size == 1 else torch.get_num_threads()
+    config = _filled(config, rest)
+    check_read(config, given_keys(config))
+    return config
+
+
+def _filled(config: C, usual: dict[str, Any]) -> C:
+    """Values for open settings; one that the task does not have, or that nothing reads, stays open."""
+    chosen = {key: value for key, value in usual.items() if _has(config, key) and lookup(config, key) is None}
+    parts = {key: value for key, value in chosen.items() if isinstance(value, str)}
+    config = changed(config, _read(config, parts))  # which decide what else is read
+    return changed(config, _read(config, chosen))
+
+
+def _read(config: Config, settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if why_unread(config, key) is None}
+
+
+def _has(config: Config, key: str) -> bool:
+    section, name = key.split(".")
+    return name in type(getattr(config, section)).model_fields
+
+
+def _check_incremental(config: Config) -> None:
+    """Incremental descent is one thing exactly; a setting that would change it is a mistake (row G2)."""
+    wrong = [key for key, value in INCREMENTAL.items() if lookup(config, key) not in (None, value)]
+    wrong += ["training.accumulate"] if config.training.accumulate != 1 else []
+    wrong += [f"training.{name}" for name in DISTORTING if getattr(config.training, name)]
+    if wrong:
+        raise ConfigError(
+            f"training.optimizer is 'incremental': one example, one plain step of the summed loss; "
+            f"{', '.join(wrong)} would make it something else. Remove it, or take optimizer = 'sgd'"
+        )

@@ -1,0 +1,106 @@
+"""Examples as numbers, in memory or in a cache on disk, and batches of them on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from elman.tensors.transfer import moved
+from elman.text.batches import plan_batches
+from elman.text.lexicon import Lexicon
+from elman.text.records import Record
+from elman.text.store import Row, Store
+
+if TYPE_CHECKING:
+    from elman.tasks.base import AnyTask
+
+Batches = Sequence[NDArray[np.int64]]  # the numbers of the examples of each
+
+
+@dataclass
+class Examples:
+    """Encoded examples: their numbers, and the words of a lexicon where the task keeps one."""
+
+    store: Store
+    words: list[str] = field(default_factory=list)
+    lexicon: Lexicon | None = None
+
+    @classmethod
+    def in_memory(cls, rows: Iterable[Row], lexicon: Lexicon) -> Examples:
+        """Examples in memory whose words the lexicon has numbered."""
+        return cls(Store.in_memory(rows), lexicon.words, lexicon)
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def lengths(self, *names: str) -> NDArray[np.int64]:
+        """(N,) the numbers that each example has in these fields together."""
+        total: NDArray[np.int64] = np.sum([self.store.fields[name].lengths for name in names], axis=0)
+        return total
+
+    def rows(self, name: str, indices: Iterable[int]) -> list[NDArray[np.int32]]:
+        """The numbers of a field of some examples."""
+        stored = self.store.fields[name]
+        return [stored[i] for i in indices]
+
+    def in_order(self, *names: str, tokens: int, size: int | None = None) -> Batches:
+        """Every example once, short ones first, in batches of so many positions of these fields at most."""
+        return plan_batches(self.lengths(*names), size=size, tokens=tokens, seed=0, epoch=0, shuffle=False)
+
+
+def encoded(task: AnyTask, records: Iterable[Record], folder: Path | None = None, key: str = "") -> Examples:
+    """Encoded examples: in memory, or in a cache folder that is used again if its key fits.
+
+    The words of a lexicon lie beside the numbers, in a second store.
+    """
+    lexicon = task.lexicon()
+    if folder is None:
+        store = Store.in_memory(task.encode(records, lexicon))
+        return Examples(store) if lexicon is None else Examples(store, lexicon.words, lexicon)
+    if lexicon is None:
+        return Examples(Store.open(folder, key) or Store.write(folder, task.encode(records, None), key))
+    words_key = f"{key} words"
+    opened, spelled = Store.open(folder / "examples", key), Store.open(folder / "words", words_key)
+    if opened is None or spelled is None:
+        opened = Store.write(folder / "examples", task.encode(records, lexicon), key)
+        rows = ({"bytes": list(word.encode())} for word in lexicon.words)
+        spelled = Store.write(folder / "words", rows, words_key)
+    letters = [spelled.fields["bytes"][i] for i in range(len(spelled))]
+    return Examples(opened, [bytes(one.astype(np.uint8)).decode() for one in letters])
+
+
+def packed(text: str) -> NDArray[np.int32]:
+    """The bytes of a text, four to a number.
+
+    >>> unpacked(packed("déjà vu"))
+    'déjà vu'
+    """
+    data = text.encode()
+    return np.frombuffer(data + bytes(-len(data) % 4), dtype=np.int32)
+
+
+def unpacked(numbers: NDArray[np.int32]) -> str:
+    return np.ascontiguousarray(numbers, dtype=np.int32).tobytes().rstrip(b"\0").decode()
+
+
+def tensor(array: NDArray[Any], device: torch.device) -> Tensor:
+    """The numbers of an array on the device."""
+    return moved(torch.from_numpy(np.ascontiguousarray(array)), device)
+
+
+def shifted(first: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(B, T) what comes before each of the tokens (B, T): the first (B,), then all but the last."""
+    return np.concatenate([first[:, None], tokens[:, :-1]], 1)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model computes; one without weights, which is counted, on the CPU."""
+    weight = next(model.parameters(), None)
+    return torch.device("cpu") if weight is None else weight.device

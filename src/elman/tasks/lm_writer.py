@@ -1,0 +1,88 @@
+"""How a language model writes: it goes on from a prompt."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elman.config import DecodingSettings
+from elman.decoding.results import Hypothesis, SearchResult
+from elman.models.language_model import LanguageModel
+from elman.tasks.examples import device_of, tensor
+from elman.tasks.generation import DecodingStart, Writer, alternatives, steps_of
+from elman.tasks.predictions import Prediction, Written
+from elman.text.batches import pad
+from elman.text.fields import TextField
+from elman.text.vocabulary import END, PAD, START, UNKNOWN
+
+
+class LmWriter(Writer[LanguageModel]):
+    """Text that goes on from each prompt (row L4); in a stream, line ends are tokens, too."""
+
+    goes_on = True
+
+    def __init__(self, field: TextField, *, streams: bool) -> None:
+        self.field, self.streams = field, streams
+
+    def begin(self, model: LanguageModel, prompts: Sequence[str]) -> DecodingStart:
+        """The prompts are read at once; what follows their last tokens is known before the first step."""
+        device = device_of(model)
+        rows = [np.array(self._tokens_before(prompt)) for prompt in prompts]
+        ids, lengths = (tensor(array, device) for array in pad(rows))
+        outputs, after = model(ids, lengths)
+        numbers = torch.arange(len(ids), device=device)
+        log_probs = model.logits(outputs[numbers, lengths - 1]).log_softmax(-1)
+
+        def step(tokens: Tensor, state: Any) -> tuple[Tensor, Any, Any]:
+            hidden, known = state
+            if known is not None:
+                return known, (hidden, None), None
+            log_probs, hidden = model.step(tokens, hidden)
+            return log_probs, (hidden, None), None
+
+        return DecodingStart(step, ids[numbers, lengths - 1], (after, log_probs))
+
+    def end_marker(self, settings: DecodingSettings) -> int:
+        """In a stream of characters a line's end is one more of them: nothing ends it but a stop."""
+        endless = self.streams and self.field.unit.grain == "character" and "\n" not in settings.stop
+        return self.field.vocabulary.id(PAD if endless else END)
+
+    def line_end(self) -> int:
+        return self.field.vocabulary.id(END)
+
+    def never(self, settings: DecodingSettings) -> set[int]:
+        return {self.field.vocabulary.id(marker) for marker in (PAD, UNKNOWN, START)}
+
+    def usual_prompts(self) -> list[str]:
+        return [""]
+
+    def gap(self, prompt: str) -> str:
+        return " " if prompt and self.field.unit.grain == "word" else ""
+
+    def prediction(self, prompt: str, found: SearchResult, settings: DecodingSettings) -> Prediction:
+        best, tokens, names = found.best, self._tokens(found.best), self.field.vocabulary.tokens
+        text = self.field.join(tokens)
+        texts = (self.field.join(self._tokens(one)) for one in found.hypotheses)
+        out = [*tokens, END] if best.stopped == "end" else tokens
+        written = Written(
+            tokens,
+            best.log_probability,
+            best.stopped,
+            n_best=alternatives(found, texts, settings),
+            steps=steps_of(best, out, names[self._tokens_before(prompt)[-1]], names),
+        )
+        return Prediction(text, prompt, "prompt", written=written)
+
+    def _tokens_before(self, prompt: str) -> list[int]:
+        """The start and the tokens of a prompt; in a stream each line follows the end of one."""
+        start = self.field.vocabulary.id(END if self.streams else START)
+        lines = [self.field.ids(line) for line in prompt.split("\n")]
+        if not self.streams:
+            return [start, *(token for line in lines for token in line)]
+        return [token for line in lines for token in (start, *line)]
+
+    def _tokens(self, hypothesis: Hypothesis) -> list[str]:
+        names, end = self.field.vocabulary.tokens, self.field.vocabulary.id(END)
+        return ["\n" if token == end else names[token] for token in hypothesis.tokens]

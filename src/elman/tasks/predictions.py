@@ -1,0 +1,132 @@
+"""What a model says about one input, as a typed value; JSON is its rendering."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.decoding.results import Node, Stopped
+
+Json = dict[str, Any]
+
+
+class Alternative(NamedTuple):
+    """One of several outputs for the same input."""
+
+    text: str
+    log_probability: float
+    score: float
+
+
+class Step(NamedTuple):
+    """One step of writing: what was fed, what came out, and the most probable tokens with what they had."""
+
+    t: int
+    fed: str
+    output: str
+    probability: float
+    entropy: float
+    top: Sequence[tuple[str, float]] = ()
+
+    def as_json(self) -> Json:
+        top = [{"token": token, "probability": probability} for token, probability in self.top]
+        return {name: value for name, value in (self._asdict() | {"top": top}).items() if value != []}
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Where attention looked: weights (outputs, sources) between tokens, the end marker among the outputs."""
+
+    source_tokens: list[str]
+    output_tokens: list[str]
+    attention: NDArray[np.float32] | None = None
+    tree: list[Json] | None = None  # of the search: its nodes, with their tokens as text
+
+    def as_json(self) -> Json:
+        found: Json = {"source_tokens": self.source_tokens, "output_tokens": self.output_tokens}
+        if self.attention is not None:
+            found["attention"] = self.attention.tolist()
+        return found | ({} if self.tree is None else {"tree": self.tree})
+
+
+@dataclass(frozen=True)
+class Written:
+    """How a text was written, token by token.
+
+    log_probability and stopped are None where there was nothing to write from. score is what the strategy
+    ranks by, where it is told.
+    """
+
+    tokens: list[str]
+    log_probability: float | None = None
+    stopped: Stopped | None = None
+    score: float | None = None
+    scored: bool = False
+    n_best: Sequence[Alternative] = ()
+    steps: list[Step] | None = None
+    looked: Looked | None = None
+
+    def as_json(self) -> Json:
+        found: Json = {
+            "tokens": self.tokens,
+            "log_probability": self.log_probability,
+            **({"score": self.score} if self.scored else {}),
+            "stopped": self.stopped,
+        }
+        if self.n_best:
+            found["n_best"] = [one._asdict() for one in self.n_best]
+        if self.looked is not None:
+            found |= self.looked.as_json()
+        return found | ({} if self.steps is None else {"trace": [step.as_json() for step in self.steps]})
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answer to one input: a label, a list of tags, or a text, and what is known about it.
+
+    value: the answer. asked: the input, and ``role`` what it is called. probabilities: of the labels, or of
+    the tags that were given. written: how a text came about. It reads like the object that is its JSON:
+    ``prediction["probabilities"]``.
+
+    >>> Prediction("Polish", "Kowalski", "text", probabilities={"Polish": 0.9, "Greek": 0.1}).as_json()
+    {'prediction': 'Polish', 'text': 'Kowalski', 'probabilities': {'Polish': 0.9, 'Greek': 0.1}}
+    """
+
+    value: str | list[str]
+    asked: str | list[str]
+    role: str
+    probabilities: dict[str, float] | list[float] | None = None
+    written: Written | None = None
+
+    @property
+    def line(self) -> str:
+        """The answer in one line."""
+        return self.value if isinstance(self.value, str) else " ".join(self.value)
+
+    def as_json(self, *, traced: bool = True) -> Json:
+        """An object for programs; without what a trace adds to it, if that is not wanted."""
+        found: Json = {"prediction": self.value, self.role: self.asked}
+        if self.probabilities is not None:
+            found["probabilities"] = self.probabilities
+        if self.written is not None:
+            found |= {"text": self.value, **self.written.as_json()}
+        if not traced:
+            for name in ("trace", "tree", "source_tokens", "output_tokens", "attention"):
+                found.pop(name, None)
+        return found
+
+    def keys(self) -> Iterator[str]:
+        return iter(self.as_json())
+
+    def __getitem__(self, key: str) -> Any:
+        return self.line if key == "line" else self.as_json()[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.as_json()
+
+
+def named_nodes(nodes: Sequence[Node] | None, names: Sequence[str]) -> list[Json] | None:
+    """The tree of a search for programs, with the names of its tokens."""
+    return None if nodes is None else [node._asdict() | {"token": names[node.token]} for node in nodes]

@@ -1,0 +1,64 @@
+"""Pairs of texts in batches, and how models of them are judged with the truth fed."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from elman.models.losses import output_loss
+from elman.models.seq2seq import Seq2Seq as Model
+from elman.tasks.base import Measures, Task
+from elman.tasks.examples import Examples, device_of, unpacked
+from elman.tensors.rows import real_rows
+
+
+class Seq2SeqBatch(NamedTuple):
+    """Sources (B, S) and their lengths (B,); previous tokens, targets (B, T) and their lengths (B,).
+
+    Lengths stay with the CPU, which asks for them.
+    """
+
+    sources: Tensor
+    source_lengths: Tensor
+    previous: Tensor
+    targets: Tensor
+    lengths: Tensor
+
+    def gold(self) -> Tensor:
+        """(N,) the targets of the real positions."""
+        return self.targets.flatten()[real_rows(self.lengths, self.targets.shape[1], self.targets.device)]
+
+
+PairTask = Task[Model, Seq2SeqBatch]
+
+
+def references_of(task: PairTask, examples: Examples) -> tuple[list[str], list[list[str]]]:
+    """The different sources in the order in which they come, and the targets of each."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for i in range(len(examples)):
+        source, target = (unpacked(examples.store.fields[f"{name}_text"][i]) for name in ("source", "target"))
+        found.setdefault(task.text_fields["source"].clean(source), (source, []))[1].append(target)
+    return [source for source, _ in found.values()], [targets for _, targets in found.values()]
+
+
+def mean_losses(task: PairTask, model: Model, examples: Examples) -> Measures:
+    """Means over all target tokens: with the truth fed, and with the model's own outputs fed."""
+    loss = own_loss = 0.0
+    right = tokens = 0
+    for batch in task.evaluation_batches(examples, device_of(model)):
+        source, gold = model.read(batch.sources, batch.source_lengths), batch.gold()
+        logits = model.logits(model(source, batch.previous, batch.lengths))
+        nothing = torch.zeros_like(batch.previous, dtype=torch.bool)
+        own = model.mixed(source, batch.previous, batch.lengths, nothing)
+        loss += float(output_loss(logits, gold))
+        own_loss += float(output_loss(own, gold))
+        right += int((logits.argmax(-1) == gold).sum())
+        tokens += len(gold)
+    return {
+        "loss": loss / tokens,
+        "perplexity": math.exp(min(loss / tokens, 700)),
+        "accuracy": right / tokens,
+        "exposure_gap": (own_loss - loss) / tokens,
+        "tokens": tokens,
+    }

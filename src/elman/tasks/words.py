@@ -1,0 +1,137 @@
+"""What tagging and classification share: words of a lexicon, in batches of distinct words."""
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from elman.config import Config, ModelSettings, TextSettings, Whole, setting
+from elman.models.embedding import Ngrams, Pretrained, RareTokenDropout, WordBatch, Words
+from elman.tasks.base import Task
+from elman.tasks.examples import Examples, tensor
+from elman.tasks.statistics import Statistics
+from elman.text.batches import pad
+from elman.text.fields import LabelField, State, WordField
+from elman.text.lexicon import Lexicon
+from elman.text.records import Record
+from elman.text.vocabulary import UNKNOWN
+
+M = TypeVar("M", bound=nn.Module)
+B = TypeVar("B")
+
+
+class WordModel(ModelSettings):
+    characters: Whole | None = setting(None, "width of the network that reads a word's letters; 0: none")
+    bidirectional: bool = setting(True, "read in both directions")
+
+    def read_besides(self) -> set[str]:
+        """The network that reads the letters is recurrent, whatever reads the words."""
+        return super().read_besides() | ({"cell", "cell_options", "backend"} if self.characters else set())
+
+
+class WordConfig(Config):
+    text: TextSettings = TextSettings()
+    model: WordModel = WordModel()
+
+
+def usual_epochs(examples: int, seen: int, *, most: int) -> int:
+    """Passes that show about so many examples; more of them over a small file, for some 500 updates."""
+    fair = max(4, min(most, round(seen / max(1, examples))))
+    return max(fair, min(100, 16_000 // max(1, examples)))
+
+
+class WordTask(Task[M, B]):
+    """A task over sequences of words, or of other units, that a lexicon numbers; every example has labels."""
+
+    config: WordConfig
+    measured: ClassVar[tuple[str, ...]] = ("word",)
+    positions = 8000
+
+    def __init__(self, config: WordConfig, noun: str) -> None:
+        super().__init__(config)
+        self.words = WordField(config.text, letters=self._reads_letters(config))
+        self.labels = LabelField(noun)
+        self.text_fields = {"": self.words.text}
+
+    @abstractmethod
+    def _words_of(self, record: Record) -> list[str]:
+        """The tokens of an example."""
+
+    @abstractmethod
+    def _labels_of(self, record: Record) -> Sequence[str]:
+        """The labels of an example: a tag a token, or one class."""
+
+    @abstractmethod
+    def _reads_letters(self, config: WordConfig) -> bool | None:
+        """Does a network read the letters of each word? None: if the training text tells capitals apart."""
+
+    def build_vocabularies(self, records: Iterable[Record], held_out: Iterable[Record] = ()) -> Statistics:
+        words, labels, seen = Counter[str](), Counter[str](), Statistics()
+        for record in records:
+            tokens, own = self._words_of(record), self._labels_of(record)
+            words.update(tokens)
+            labels.update(own)
+            seen.add(tokens=len(tokens), losses=len(own), length=len(tokens))
+        seen.types = len(words)
+        self.labels.build(labels)
+        *notes, vocabulary = self.words.build(words)
+        seen.notes += [*notes, f"{vocabulary}; {len(self.labels.names)} labels"]
+        self.labels.add(label for record in held_out for label in self._labels_of(record))
+        return seen
+
+    def lexicon(self) -> Lexicon:
+        return self.words.lexicon()
+
+    def _make_words(self, *, fresh: bool, ngrams: Ngrams | None = None) -> Words:
+        settings, field = self.config.model, self.words
+        text, rare = field.text, settings.rare_dropout
+        unknown = text.vocabulary.id(UNKNOWN)
+        pretrained = None
+        if field.vectors:
+            rows = len(field.vector_words) + 1
+            pretrained = Pretrained(rows, field.vector_width, tuned=self.config.text.tune_vectors)
+        words = Words(
+            len(text.vocabulary),
+            settings.embedding or 0,
+            rare_dropout=RareTokenDropout(rare, text.counts, unknown) if rare else None,
+            token_dropout=settings.token_dropout or 0.0,
+            ngrams=ngrams,
+            pretrained=pretrained,
+            characters=len(field.characters),
+            character_width=settings.characters or 0,
+            cell=settings.cell,
+            cell_options=settings.cell_options,
+            backend=settings.backend,
+            dropout=settings.input_dropout or 0.0,
+        )
+        if fresh and pretrained is not None:
+            pretrained.fill(field.take_matrix())
+        return words
+
+    def _word_batch(self, examples: Examples, indices: Iterable[int], device: torch.device) -> WordBatch:
+        places, lengths = pad(examples.rows("word", indices))
+        if examples.lexicon is None:
+            examples.lexicon = self.words.lexicon(examples.words)
+        lexicon = examples.lexicon
+        [unknown] = lexicon.ids([UNKNOWN])
+        distinct, inverse = np.unique(places, return_inverse=True)
+        tokens, vectors, letters, spelled = lexicon.rows(np.concatenate([[unknown], distinct]))
+        return WordBatch(
+            tensor(tokens, device),
+            tensor(vectors, device),
+            tensor(letters, device),
+            torch.from_numpy(spelled),
+            tensor(inverse.reshape(places.shape) + 1, device),
+            torch.from_numpy(lengths),
+        )
+
+    def state(self) -> State:
+        return self.words.state() | {"labels": self.labels.names}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.words.restore(state)
+        self.labels.restore(state["labels"], state.get("label_counts"))
