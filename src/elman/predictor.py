@@ -6,96 +6,126 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
+from torch import nn
 
-from elman.config import changed
+from elman.config import Config, DecodingSettings, changed, check_read
 from elman.errors import ArgumentError, EmptyError, is_text, shortened
 from elman.inspection.alignment import Alignment
-from elman.tasks.base import Task
-from elman.text.readers import Repairs
-from elman.text.units import Unit
-from elman.training.run import best_checkpoint, check_code, load_weights, make_task, read_config
+from elman.tasks.base import AnyTask, Measures, Scorer
+from elman.tasks.examples import encoded
+from elman.tasks.generation import Generation, Partners
+from elman.tasks.predictions import Prediction
+from elman.text.files import Repairs
+from elman.training.learned import load_learned
+from elman.training.loading import best_checkpoint, load_weights
+from elman.training.settings import check_code, make_task, read_config
 from elman.training.sources import Reading
 from elman.trust import Trust
 
 
 class Predictor:
-    """A run that is ready for use: its task, its settings, and its model with the best weights."""
+    """A run that is ready for use: its task, its settings, and its model with the best weights.
 
-    def __init__(self, run: Path, task: Task[Any], model: torch.nn.Module) -> None:
-        self.run, self.task, self.model = run, task, model
+    partners: other models that decide with it what is written.
+
+    >>> elman.load("runs/tagger").details(["the cat runs"])[0].probabilities  # doctest: +SKIP
+    [0.99, 0.98, 0.97]
+    """
+
+    def __init__(self, run: Path, task: AnyTask, model: nn.Module, partners: Partners = ()) -> None:
+        self.run, self.task, self.model, self.partners = run, task, model, partners
 
     @property
-    def config(self) -> Any:
+    def config(self) -> Config:
         return self.task.config
 
-    def predict(self, texts: Iterable[str], *, details: bool = False, trace: int | None = None) -> list[Any]:
-        """One answer a text: a label, a list of tags, a text; with ``details``, a dictionary about it.
+    @property
+    def decoding(self) -> DecodingSettings | None:
+        """How it writes; None where it does not."""
+        found: DecodingSettings | None = getattr(self.config, "decoding", None)
+        return found
 
-        ``trace`` is for models that write: the dictionaries tell every step of it, with so many of the
-        most probable tokens, and where attention looked.
+    def predict(
+        self, texts: Iterable[str], *, details: bool = False, trace: int | None = None
+    ) -> list[str | list[str]] | list[Prediction]:
+        """One answer a text: a label, a list of tags, a text; with ``details``, all that is known about it.
+
+        ``trace`` is for models that write: the details tell every step of it, with so many of the most
+        probable tokens, and where attention looked.
         """
-        texts = checked(texts, "texts")
-        if trace is None:
-            found = self.task.predict(self.model, texts)
-            return found if details else [one["prediction"] for one in found]
-        if not hasattr(self.task, "generate"):
-            raise ArgumentError(f"{self.run} is a {self.task.name} model, which writes nothing; no trace")
-        traced = self.generate(texts, trace=trace)
-        return [{"prediction": one["text"], "line": one["text"], **one} for one in traced]
+        found = self.details(texts, trace=trace)
+        return found if details or trace is not None else [one.value for one in found]
+
+    def details(self, texts: Iterable[str], *, trace: int | None = None) -> list[Prediction]:
+        """All that is known about each answer; ``trace`` is that of predict."""
+        if trace is not None:
+            self.generation("writes nothing; no trace")
+        return self.task.predict(self.model, checked(texts, "texts"), partners=self.partners, trace=trace)
 
     def check_attention(self) -> None:
         """A model without attention has no alignment: that is an error."""
-        if getattr(self.config.model, "attention", "none") == "none":
+        generation = self.task.generation
+        if generation is None or not generation.writer.attends:
             raise ArgumentError(
-                f"{self.run} is a {self.task.name} model without attention, so it has no alignment to show; "
+                f"{self.run} is a {self.config.task} model without attention: it has no alignment to show; "
                 "train seq2seq with model.attention = 'additive'"
             )
 
-    def alignment(self, answer: Mapping[str, Any]) -> Alignment:
+    def alignment(self, answer: Prediction) -> Alignment:
         """Which source tokens each output token looked at; ``answer`` is one of ``predict(…, trace=0)``.
 
         An ensemble looks where its first model looks.
         """
         self.check_attention()
-        if "attention" not in answer:
+        looked = None if answer.written is None else answer.written.looked
+        if looked is None or looked.attention is None:
             raise ArgumentError("the answer has no attention; ask predict for it with trace=0")
-        source, output = answer["source_tokens"], answer["output_tokens"]
+        fields = self.task.text_fields
         return Alignment(
-            readable(self.task.source.unit, source),  # type: ignore[attr-defined]
-            readable(self.task.unit, output),
-            np.array(answer["attention"], dtype=np.float32).reshape(len(output), len(source)),
-            title=answer["source"],
+            fields["source"].readable(looked.source_tokens),
+            fields["target"].readable(looked.output_tokens),
+            looked.attention,
+            title=str(answer.asked),
         )
 
-    def evaluate(self, path: str | Path, target: str | Path | None = None) -> tuple[dict[str, Any], Repairs]:
-        """Figures on a file laid out as the training data, or on ``builtin:NAME/test``; and repairs.
+    def evaluate(self, path: str | Path, target: str | Path | None = None) -> tuple[Measures, Repairs]:
+        """Measures on a file laid out as the training data, or on ``builtin:NAME/test``; and repairs.
 
         With ``target``, the two are line-aligned files. Losses are those of the model alone, also in an
         ensemble; what is written is the ensemble's.
         """
         path, target = str(path), None if target is None else str(target)
         reading = Reading(self.task, path, target)
-        examples = self.task.examples(reading)
+        examples = encoded(self.task, reading)
         if not len(examples):
             raise EmptyError("no examples", path=path, remedy="give a file laid out as the training data")
-        return self.task.evaluate(self.model, examples), reading.repairs
+        return self.task.evaluate(self.model, examples, partners=self.partners), reading.repairs
 
     def score(self, texts: Iterable[str]) -> list[list[tuple[str, float]]]:
         """For each text its tokens, the end marker included, with their natural-log probabilities."""
-        self._needs("score")
-        return self.task.score(self.model, checked(texts, "texts"))  # type: ignore[attr-defined, no-any-return]
+        return self.scorer().score(self.model, checked(texts, "texts"))
 
-    def generate(self, prompts: Iterable[str], *, trace: int | None = None) -> list[dict[str, Any]]:
+    def generate(self, prompts: Iterable[str], *, trace: int | None = None) -> list[Prediction]:
         """What each prompt, class or source becomes, as ``decoding.*`` says; ``trace`` is that of predict."""
-        self._needs("generate")
-        prompts = checked(prompts, "prompts")
-        return self.task.generate(self.model, prompts, self.config.decoding, trace)  # type: ignore[attr-defined, no-any-return]
+        self.generation()
+        return self.details(checked(prompts, "prompts"), trace=trace)
 
-    def _needs(self, method: str) -> None:
-        if not hasattr(self.task, method):
-            raise ArgumentError(f"{self.run} is a {self.task.name} model, which cannot {method}; use predict")
+    def generation(self, cannot: str = "cannot generate; use predict") -> Generation[Any]:
+        """How its models write; an error where they do not."""
+        if self.task.generation is None:
+            raise ArgumentError(f"{self.run} is a {self.config.task} model, which {cannot}")
+        return self.task.generation
+
+    def scorer(self) -> Scorer:
+        """How its models score texts; an error where they do not."""
+        if self.task.scorer is None:
+            raise ArgumentError(f"{self.run} is a {self.config.task} model, which cannot score; use predict")
+        return self.task.scorer
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Predictor:
+        """The same model with other settings of what training does not fix."""
+        task = self.task.reconfigured(changed(self.config, settings))
+        return Predictor(self.run, task, self.model, self.partners)
 
 
 def load(
@@ -118,20 +148,24 @@ def load(
         raise ArgumentError(f"ensemble is one run; give a list of them: [{str(ensemble)!r}]")
     run = Path(run)
     trust = Trust(run, everything=trust_code)
-    task = make_task(read_config(run, trust))
+    config = read_config(run, trust)
     checkpoint = best_checkpoint(run)  # first: it vouches for the vocabulary
-    task.load(run)
     if settings:
-        task.config = changed(task.config, settings)
-    check_code(task.config, trust)
+        config = changed(config, settings)
+        check_read(config, settings)
+    check_code(config, trust)
+    task = make_task(config)
+    load_learned(task, run)
+    partners: Partners = ()
     if ensemble:
-        if not hasattr(task, "join_partners"):
+        if task.generation is None:
             raise ArgumentError(
-                f"{run} is a {task.name} model, which writes no sequences; only such models make an ensemble"
+                f"{run} is a {config.task} model, which writes nothing; an ensemble is of models that do"
             )
-        partners = [load(one, trust_code=trust_code) for one in ensemble]
-        task.join_partners([(one.task, one.model) for one in partners])
-    return Predictor(run, task, load_weights(checkpoint, task))
+        others = [load(one, trust_code=trust_code) for one in ensemble]
+        partners = [(one.generation().writer, one.model) for one in others]
+        task.generation.check_partners(partners)
+    return Predictor(run, task, load_weights(checkpoint, task), partners)
 
 
 def checked(texts: Iterable[str], name: str) -> list[str]:
@@ -153,14 +187,3 @@ def checked(texts: Iterable[str], name: str) -> list[str]:
             shown = shortened(text)
             raise ArgumentError(f"{name}[{number}] is {shown!r}, which is no text; decode its bytes as UTF-8")
     return found
-
-
-def readable(unit: Unit, tokens: Iterable[str]) -> list[str]:
-    """Each token as the text that it stands for; pieces of a character stay as they are spelt.
-
-    >>> from elman.text.units import make_unit
-    >>> readable(make_unit("byte"), ["<0x41>", "<0xC3>"])
-    ['A', '<0xC3>']
-    """
-    texts = ((token, unit.join([token])) for token in tokens)
-    return [token if "\N{REPLACEMENT CHARACTER}" in text else text for token, text in texts]

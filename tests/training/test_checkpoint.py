@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from elman.errors import ArgumentError, DivergedError, RunError
-from elman.training import checkpoint as module
+from elman.storage import files as module
 from elman.training.checkpoint import (
     FILES,
     FORMAT,
@@ -26,7 +26,7 @@ from elman.training.checkpoint import (
     save_checkpoint,
 )
 
-CHANGES = ("_write", "_sync", "_rename", "_link")
+CHANGES = ("write_new", "sync", "rename", "link")
 
 
 def parts(update, width=16):
@@ -255,7 +255,7 @@ class Faults:
             self.calls.append((name, *arguments))
             if not fails:
                 return real(*arguments)
-            if name == "_write":
+            if name == "write_new":
                 half_written(*arguments)
             elif self.when == "after":
                 real(*arguments)
@@ -334,11 +334,11 @@ def assert_old_or_new(run):
 def test_everything_is_on_the_disk_before_it_is_renamed(tmp_path):
     run = tmp_path / "run"
     calls = calls_of(lambda run: save(run, 1), run)
-    renamed = next(place for place, call in enumerate(calls) if call[0] == "_rename")
+    renamed = next(place for place, call in enumerate(calls) if call[0] == "rename")
     temporary = calls[renamed][1]
-    written = {call[1] for call in calls if call[0] == "_write"}
+    written = {call[1] for call in calls if call[0] == "write_new"}
     assert written == {temporary / file for file in (*FILES, MANIFEST)}
-    synced = [call[1] for call in calls[:renamed] if call[0] == "_sync"]
+    synced = [call[1] for call in calls[:renamed] if call[0] == "sync"]
     assert set(synced) == {*written, temporary}
     assert synced[-1] == temporary
     assert [call[1] for call in calls[renamed + 1 :]] == [run / "checkpoints", run]

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 from runs import change_settings, resume, set_back
 
-from elman.cli.train import train
+from elman.cli.training import train
 from elman.errors import ElmanError, RunError
 from elman.predictor import load
 from elman.training.checkpoint import POINTERS, point
@@ -75,7 +75,7 @@ def predicted(run):
 def continued(run):
     """Did it come to its end? What goes wrong otherwise than with a number is raised."""
     with suppress(ElmanError):
-        train(None, run, resume=True, as_json=False, quiet=True, tensorboard=False, trust_code=False)
+        train(None, run, resume=True, quiet=True)
         return True
     return False
 

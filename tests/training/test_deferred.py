@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 from elman.errors import DivergedError
 from elman.tensors.transfer import moved
-from elman.training.figures import Figures
-from elman.training.loop import Update
+from elman.training.numbers import UpdateNumbers
+from elman.training.position import Update
 from tiny import RUNS, figures, trainer_of, write_data
 
 NEEDS_ONE = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -85,7 +85,7 @@ class Waits(TorchDispatchMode):
         ("lm-stream", {"training.accumulate": 1}),
         *((name, {}) for name in RUNS if name != "class2seq"),
         ("class2seq", {"training.batch_size": 1}),  # so that the epoch goes on
-        ("lm-sentence", {"model.encoder": "window"}),
+        ("lm-sentence", {"model.network": "window", "model.cell": "lstm"}),
         ("tag", {"model.crf": False}),
         *(("classify", {"model.pooling": kind}) for kind in ("mean", "attention")),
         ("seq2seq", {"training.teacher_forcing": 1.0, "model.attention": "additive"}),
@@ -98,19 +98,21 @@ def test_an_update_waits_for_nothing(name, changes, data, monkeypatch):
     settings |= {"model.embedding": 6, "training.loss": "cross-entropy"}  # one-hot tokens are read, on a CPU
     trainer = deferred(name, data, {**settings, **changes})
     read = []
-    values = Figures._values.func
-    monkeypatch.setattr(Figures, "_values", property(lambda figures: values(read.append(figures) or figures)))
-    plan = trainer.task.plan(trainer.examples, 0)
-    first = trainer._update(plan)
+    values = UpdateNumbers._values.func
+    monkeypatch.setattr(
+        UpdateNumbers, "_values", property(lambda figures: values(read.append(figures) or figures))
+    )
+    batches = trainer.task.epoch(trainer.examples, 0)
+    first = trainer._update(batches)
     with Waits(trainer.model.state_dict(keep_vars=True).values(), monkeypatch) as waits:
-        second = trainer._update(plan)
+        second = trainer._update(batches)
         assert waits.count == 0
-        float(second.figures.numbers[0])
-        second.figures.numbers.tolist()
+        float(second.numbers.stacked[0])
+        second.numbers.stacked.tolist()
         assert waits.count == 2  # a check that could fail
-    assert set(read) == {first.figures}
+    assert set(read) == {first.numbers}
     trainer.cut_log()
-    assert set(read) == {first.figures, second.figures}
+    assert set(read) == {first.numbers, second.numbers}
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -139,15 +141,16 @@ def test_who_does_not_wait_sees_the_same(name, data):
 def test_torch_sees_no_wait_in_an_update_on_a_gpu(name, optimizer, precision, data):
     changes = {"training.device": "cuda", "training.precision": precision, "training.optimizer": optimizer}
     changes |= {"training.clip": 0.5, "training.averaging": "ema", "training.schedule": "constant"}
+    changes |= {} if optimizer == "sgd" else {"training.momentum": 0.0}
     changes |= {"lm-stream": {"training.truncate": 8}, "class2seq": {"training.batch_size": 1}}.get(name, {})
     trainer = trainer_of(name, data, changes)
-    plan = trainer.task.plan(trainer.examples, 0)
-    trainer._update(plan)  # compiles, and makes the state of the optimiser
+    batches = trainer.task.epoch(trainer.examples, 0)
+    trainer._update(batches)  # compiles, and makes the state of the optimiser
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch says that the mode does not see everything
         torch.cuda.set_sync_debug_mode("error")
     try:
-        trainer._update(plan)
+        trainer._update(batches)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert math.isfinite(trainer.cut_log()[0])
@@ -186,8 +189,8 @@ def test_what_is_not_finite_reaches_no_weight_even_if_nobody_waits(
     before = weights_of(trainer)
     loss = trainer.task.loss
 
-    def broken(*arguments):
-        found = loss(*arguments)
+    def broken(*arguments, **named):
+        found = loss(*arguments, **named)
         total = found.total * math.inf if wrong == "loss" else found.total
         if wrong == "gradient":
             total.register_hook(lambda gradient: gradient * math.nan)
@@ -205,10 +208,12 @@ def test_tf32_is_on_in_updates_and_validations_and_off_afterwards(data, monkeypa
     trainer = trainer_of("lm-sentence", data, {"training.max_steps": 2, "training.validate_every": 1})
     trainer.settings = trainer.settings.model_copy(update={"precision": "tf32"})
     seen = []
-    for name in ("loss", "validate"):
+    for name in ("loss", "evaluate"):
         method = getattr(trainer.task, name)
         monkeypatch.setattr(
-            trainer.task, name, lambda *given, method=method: seen.append(switch()) or method(*given)
+            trainer.task,
+            name,
+            lambda *given, method=method, **named: seen.append(switch()) or method(*given, **named),
         )
     before = switch()
     for _ in trainer.run():

@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 from runs import SHORT, checkpoints, damage, resume, set_back
 
-from elman.cli import train as train_module
+from elman.cli import training as train_module
 from elman.config import TrainingSettings, validate
 from elman.errors import RunExistsError
 from elman.registry import TASKS
+from elman.tasks.statistics import Statistics
 from elman.training import checkpoint as checkpoint_module
 from elman.training import run as run_module
 from elman.training import session as session_module
-from elman.training.loop import Update
-from elman.training.run import settings_class
+from elman.training.position import Update
+from elman.training.settings import settings_class
 from tiny import (
     RUNS,
     elman,
@@ -131,7 +132,7 @@ def test_a_second_save_at_one_update_keeps_the_checkpoint_before(data, tmp_path)
     trainer = trainer_of("lm-sentence", data, SHORT)
     for name in ("config.toml", "metrics.jsonl"):
         (tmp_path / name).touch()
-    with session_module.Session(tmp_path, trainer, [], None) as session:
+    with session_module.Session(tmp_path, trainer, [], None, Statistics()) as session:
         for event in islice(trainer.run(), 3):
             assert isinstance(event, Update)
             session.save()

@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from elman.config import parse_settings, validate
+from elman.config.reading import has_key
 from elman.errors import ConfigError
-from elman.tasks.class2seq import Class2Seq
-from elman.training.run import build, make_task, prepare, settings_class
+from elman.tasks.classes import ClassField
+from elman.training.preparing import prepare
+from elman.training.run import build
+from elman.training.settings import make_task, settings_class
 from tiny import (
     RUNS,
     SMALL,
@@ -19,6 +22,7 @@ from tiny import (
     write_data,
 )
 
+CPU = torch.device("cpu")
 PLAIN = {
     "training.optimizer": "incremental",
     "training.averaging": "none",
@@ -40,15 +44,13 @@ PLAIN = {
 def plain_trainer(name, data, changes=None, dtype=torch.float64):
     """No dropout, no averaging, no clipping: the bare update rule."""
     settings = {**PLAIN, **(changes or {})}
-    command = {
-        key: value for key, value in {**SMALL, **RUNS[name][1], **settings}.items() if value is not None
-    }
-    tables = parse_settings([f"{key}={value}" for key, value in command.items() if key != "text.vectors"])
-    task_name = RUNS[name][0]
+    task_name, own = RUNS[name]
+    kind = settings_class(task_name)
+    chosen = {key: value for key, value in {**SMALL, **own, **settings}.items() if value is not None}
+    command = {key: value for key, value in chosen.items() if has_key(kind, key) and key != "text.vectors"}
+    tables = parse_settings([f"{key}={value}" for key, value in command.items()])
     files = {part: str(data / f"{task_name}.{part}.txt") for part in ("train", "dev")}
-    task = make_task(validate(settings_class(task_name), tables | {"task": task_name, "data": files}))
-    prepared = prepare(task)
-    trainer = build(task, prepared.train, prepared.dev)
+    trainer = build(prepare(make_task(validate(kind, tables | {"task": task_name, "data": files}))))
     trainer.model.to(dtype)
     return trainer
 
@@ -60,7 +62,7 @@ def weights_of(trainer):
 def outputs_of(trainer, batch):
     """Logits (N, V) and targets (N,) of a batch."""
     model = trainer.model
-    match trainer.task.name:
+    match trainer.task.config.task:
         case "classify":
             words, labels = batch
             return model(words), labels
@@ -85,8 +87,8 @@ def loss_by_hand(logits, targets, *, kind="cross-entropy", smoothing=0.0):
 @pytest.fixture
 def vectors_like_weights(monkeypatch):
     """Class vectors of the type of the weights, for float64."""
-    plain = Class2Seq._vectors
-    monkeypatch.setattr(Class2Seq, "_vectors", lambda task, keys: plain(task, keys).double())
+    plain = ClassField.vectors
+    monkeypatch.setattr(ClassField, "vectors", lambda field, *given: plain(field, *given).double())
 
 
 @pytest.mark.usefixtures("vectors_like_weights")
@@ -99,15 +101,15 @@ def test_incremental_descent_is_the_loop_of_the_lectures_G2(name, regulariser, l
     changes = {
         "training.loss": loss,
         "training.regulariser": regulariser,
-        "training.regularisation": strength,
+        "training.regularisation": None if regulariser == "none" else strength,
     }
     trainer, other = (plain_trainer(name, data, changes) for _ in range(2))
     task, n = trainer.task, len(trainer.examples)
     weights = list(other.model.parameters())
-    plan = task.plan(trainer.examples, 0)
+    plan = task.epoch(trainer.examples, 0)
     assert sorted(int(key[0]) for key in plan) == list(range(n))
     for key, event in zip(plan, trainer.run(), strict=False):
-        value = loss_by_hand(*outputs_of(other, task.collate(other.examples, key)), kind=loss)
+        value = loss_by_hand(*outputs_of(other, task.collate(other.examples, key, CPU)), kind=loss)
         assert event.loss * event.count == pytest.approx(float(value.detach()), rel=1e-12)
         if regulariser != "none":
             R = sum(w.abs().sum() if regulariser == "l1" else (w**2).sum() / 2 for w in weights)
@@ -128,8 +130,8 @@ def test_a_pass_carries_the_regulariser_once(name, tmp_path):
     data = write_data(tmp_path)
     write(data / "lm.train.txt", " ".join((data / "lm.train.txt").read_text().split()) + "\n")
     trainer = trainer_of(name, data)
-    task, plan = trainer.task, trainer.task.plan(trainer.examples, 0)
-    batches = (task.collate(trainer.examples, key) for key in plan)
+    task, plan = trainer.task, trainer.task.epoch(trainer.examples, 0)
+    batches = (task.collate(trainer.examples, key, CPU) for key in plan)
     assert sum(task.loss(trainer.model, batch).examples for batch in batches) == trainer.n
 
 
@@ -139,9 +141,9 @@ def test_incremental_descent_in_single_precision_is_exact_G2(name, data):
     trainer, other = (plain_trainer(name, data, dtype=torch.float32) for _ in range(2))
     task = trainer.task
     weights = list(other.model.parameters())
-    for key in task.plan(trainer.examples, 0)[:3]:
+    for key in task.epoch(trainer.examples, 0)[:3]:
         gradients = torch.autograd.grad(
-            task.loss(other.model, task.collate(other.examples, key)).total, weights
+            task.loss(other.model, task.collate(other.examples, key, CPU)).total, weights
         )
         with torch.no_grad():
             for weight, gradient in zip(weights, gradients, strict=True):
@@ -209,14 +211,14 @@ def test_accumulated_batches_are_one_big_batch(name, reduction, data):
 @pytest.mark.parametrize("loss", ["cross-entropy", "squared"])
 def test_label_smoothing_is_a_mixture_with_the_uniform_distribution(loss, data):
     trainer = plain_trainer("classify", data, {"training.loss": loss, "training.label_smoothing": 0.3})
-    batch = trainer.task.collate(trainer.examples, range(10))
+    batch = trainer.task.collate(trainer.examples, range(10), CPU)
     logits, labels = outputs_of(trainer, batch)
     found = trainer.task.loss(trainer.model, batch)
     assert found.count == found.examples == 10
     expected = loss_by_hand(logits, labels, kind=loss, smoothing=0.3)
     assert float(found.total.detach()) == pytest.approx(float(expected.detach()), rel=1e-12)
     figures = trainer.task.evaluate(trainer.model, trainer.dev)  # evaluation knows no smoothing
-    batch = trainer.task.collate(trainer.dev, range(len(trainer.dev)))
+    batch = trainer.task.collate(trainer.dev, range(len(trainer.dev)), CPU)
     logits, labels = outputs_of(trainer, batch)
     hard = loss_by_hand(logits, labels) / len(labels)
     assert figures["loss"] == pytest.approx(float(hard.detach()), rel=1e-9)
@@ -256,7 +258,7 @@ def test_a_stream_carries_its_state_and_starts_each_pass_anew(data):
         "model.zoneout": 0.0,
     }
     trainer, other = (plain_trainer("lm-stream", data, settings) for _ in range(2))
-    plan = list(trainer.task.plan(trainer.examples, 0))
+    plan = list(trainer.task.epoch(trainer.examples, 0))
     assert len(plan) >= 3
     weights = list(other.model.parameters())
     updates = trainer.run()

@@ -15,8 +15,7 @@ crash or a full disk leaves the earlier checkpoints as they were. Nothing here i
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,7 +26,10 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from elman.errors import ArgumentError, DivergedError, RunError
-from elman.text.sealed import canonical, described, parsed, read_plain, remove, sealed, unsealed
+from elman.storage import files as disk
+from elman.storage.files import explained, read_plain
+from elman.storage.folders import OLD, remove_folder, set_link, standing, write_folder
+from elman.storage.sealed import canonical, described, parsed, sealed, unsealed
 
 FORMAT = 1
 TENSORS = ("model", "optimizer", "extra")
@@ -37,8 +39,6 @@ MANIFEST = "MANIFEST.json"
 POINTERS = ("best", "last")
 
 _NAME = re.compile(r"update-([0-9]+)")
-_OLD = ".old"  # a checkpoint set aside while another of its name takes its place; it can be loaded
-_TEMPORARY = re.compile(r"\..+\.tmp-\d+")  # what a crash may leave; never read
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def checkpoint_name(update: int) -> str:
 
 def update_of(name: str) -> int:
     """The number of updates after which the checkpoint of this name was saved; -1 for other names."""
-    match = _NAME.fullmatch(name.removesuffix(_OLD))
+    match = _NAME.fullmatch(name.removesuffix(OLD))
     return int(match[1]) if match else -1
 
 
@@ -88,25 +88,16 @@ def save_checkpoint(
     listed = {file: described(data) for file, data in files.items()}
     files[MANIFEST] = sealed({"format": FORMAT, "files": listed})
 
-    parent = run / "checkpoints"
-    folder, temporary = parent / name, _temporary(parent / name)
-    with _explained("cannot save the checkpoint", folder):
-        parent.mkdir(parents=True, exist_ok=True)
-        _sweep(parent)
-        try:
-            _write_folder(temporary, files)
-            _put_in_place(temporary, folder)
-        except OSError:
-            with suppress(OSError):
-                remove(temporary)  # a full disk needs the room
-            raise
-        _sync(run)
+    folder = run / "checkpoints" / name
+    with explained(f"{folder}:", "cannot save the checkpoint"):
+        write_folder(folder, files)
+        disk.sync(run)
     return folder
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read a checkpoint (or what ``RUN/best`` points to); a ``RunError`` names the file that is damaged."""
-    folder = _standing(folder)
+    folder = standing(folder)
     files = _read_files(folder)
     model, optimizer, extra = (_unpacked(folder / file, files[file]) for file in FILES[: len(TENSORS)])
     return Checkpoint(folder, model, optimizer, extra, _parsed(folder / STATE, files[STATE]))
@@ -114,7 +105,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 
 def load_state(folder: Path) -> dict[str, Any]:
     """What of a checkpoint is no tensor; the other files are not looked at."""
-    folder = _standing(folder)
+    folder = standing(folder)
     data = _read_verified(folder / STATE, _read_manifest(folder / MANIFEST))
     return _parsed(folder / STATE, data)
 
@@ -154,11 +145,11 @@ def newest_checkpoint(
 
 def put_back(run: Path) -> None:
     """Let a checkpoint that was set aside, and whose replacement a crash kept away, take its place again."""
-    for aside in (run / "checkpoints").glob(f"*{_OLD}"):
-        folder = aside.with_name(aside.name.removesuffix(_OLD))
+    for aside in (run / "checkpoints").glob(f"*{OLD}"):
+        folder = aside.with_name(aside.name.removesuffix(OLD))
         if _NAME.fullmatch(folder.name) and not folder.exists():
-            with _explained("cannot put the checkpoint back", folder):
-                _rename(aside, folder)
+            with explained(f"{folder}:", "cannot put the checkpoint back"):
+                disk.rename(aside, folder)
 
 
 def point(run: Path, pointer: str, name: str) -> None:
@@ -168,15 +159,8 @@ def point(run: Path, pointer: str, name: str) -> None:
     if not (run / "checkpoints" / name / MANIFEST).is_file():
         raise RunError(f"{run / 'checkpoints' / name}: there is no such checkpoint to point to")
     link = run / pointer
-    with _explained("cannot set the link", link):
-        if link.is_dir() and not link.is_symlink():  # copied by what follows links
-            _rename(link, _temporary(link))
-        for left in run.glob(f".{pointer}.tmp-*"):  # by a crash, too
-            remove(left)
-        temporary = _temporary(link)
-        _link(Path("checkpoints") / name, temporary)
-        _rename(temporary, link)
-        _sync(run)
+    with explained(f"{link}:", "cannot set the link"):
+        set_link(link, Path("checkpoints") / name)
 
 
 def mend_link(run: Path, pointer: str, name: str) -> None:
@@ -198,9 +182,9 @@ def prune(run: Path, keep: Collection[str]) -> None:
     """Remove all checkpoints but those named and those that ``best`` and ``last`` point to."""
     pointed = {os.path.basename(os.readlink(run / p)) for p in POINTERS if (run / p).is_symlink()}
     for folder in list_checkpoints(run):
-        if folder.name.removesuffix(_OLD) not in {*keep, *pointed}:
-            with _explained("cannot remove the checkpoint", folder):
-                _remove(folder)
+        if folder.name.removesuffix(OLD) not in {*keep, *pointed}:
+            with explained(f"{folder}:", "cannot remove the checkpoint"):
+                remove_folder(folder)
 
 
 # The folder.
@@ -209,92 +193,10 @@ def prune(run: Path, keep: Collection[str]) -> None:
 def list_checkpoints(run: Path) -> list[Path]:
     """Newest first: by falling number, one that was set aside after the one that replaced it."""
     parent = run / "checkpoints"
-    with _explained("cannot list", parent):
+    with explained(f"{parent}:", "cannot list"):
         folders = list(parent.iterdir()) if parent.exists() else []
     found = [folder for folder in folders if update_of(folder.name) >= 0]
     return sorted(found, key=lambda folder: (-update_of(folder.name), folder.name))
-
-
-def _standing(folder: Path) -> Path:
-    """The folder itself, or the one set aside if a crash hit between its removal and its replacement."""
-    folder = Path(os.path.realpath(folder))
-    aside = _aside(folder)
-    return aside if aside.exists() and not folder.exists() else folder
-
-
-def _aside(folder: Path) -> Path:
-    return folder.with_name(folder.name + _OLD)
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.tmp-{os.getpid()}")
-
-
-def _sweep(parent: Path) -> None:
-    """Remove what crashes left: unfinished folders, and old checkpoints whose replacement arrived."""
-    for folder in parent.iterdir():
-        if _TEMPORARY.fullmatch(folder.name):
-            remove(folder)
-        elif folder.name.endswith(_OLD) and folder.with_name(folder.name.removesuffix(_OLD)).exists():
-            _remove(folder)
-
-
-def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    folder.mkdir()
-    for file, data in files.items():
-        _write(folder / file, data)
-        _sync(folder / file)
-    _sync(folder)
-
-
-def _put_in_place(temporary: Path, folder: Path) -> None:
-    aside = _aside(folder)
-    if folder.exists():
-        _rename(folder, aside)
-    _rename(temporary, folder)
-    _sync(folder.parent)
-    if aside.exists():
-        _remove(aside)
-
-
-def _remove(folder: Path) -> None:
-    """Out of sight first, so that no half-removed checkpoint is ever found."""
-    hidden = _temporary(folder)
-    _rename(folder, hidden)
-    remove(hidden)
-
-
-# The only calls that change what is on the disk for good; tests let each of them fail.
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(data)
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file's bytes, or a folder's entries, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _rename(path: Path, target: Path) -> None:
-    os.rename(path, target)
-
-
-def _link(target: Path, path: Path) -> None:
-    os.symlink(target, path)
-
-
-@contextmanager
-def _explained(problem: str, path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise RunError(f"{path}: {problem}: {error.strerror or error}") from error
 
 
 # The bytes of each file.
@@ -348,7 +250,7 @@ def _parsed(path: Path, data: bytes) -> dict[str, Any]:
 
 def _read_files(folder: Path) -> dict[str, bytes]:
     """Each file, read once, as the manifest describes it."""
-    with _explained("cannot read the checkpoint", folder):
+    with explained(f"{folder}:", "cannot read the checkpoint"):
         found = {path.name for path in folder.iterdir()}
     if MANIFEST not in found:
         _damaged(folder / MANIFEST, "it is missing")
@@ -382,7 +284,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> bytes:
-    with _explained("cannot read", path):
+    with explained(f"{path}:", "cannot read"):
         return read_plain(path)
 
 

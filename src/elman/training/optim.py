@@ -1,167 +1,57 @@
-"""Optimisers, the schedules of their learning rate, the clipping of gradients, and their state as tensors."""
+"""Making an optimiser, clipping gradients, and the state of an optimiser as tensors."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import Optimizer
 
 from elman.errors import ArgumentError, RunError
-from elman.tensors.checks import check_choice, check_size
+from elman.registry import OPTIMIZERS, construct, parameters_of
 
-OPTIMIZERS = ("sgd", "adam", "adamw", "asgd", "incremental")
-SCHEDULES = ("constant", "warmup", "cosine", "one-cycle", "plateau")
-ONE_CYCLE_START = 1 / 25  # share of the learning rate at which one cycle begins
-
-
-class OptimizerSettings(Protocol):
-    """What an optimiser is made from."""
-
-    @property
-    def optimizer(self) -> str: ...
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def momentum(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-    @property
-    def betas(self) -> tuple[float, float]: ...
+Betas = tuple[float, float]
+Groups = list[dict[str, Any]]  # of weights, each with settings of its own, as torch's optimisers take them
 
 
-class ScheduleSettings(Protocol):
-    """What a schedule is made from."""
+def make_optimizer(
+    model: nn.Module, name: str, learning_rate: float, options: Mapping[str, Any] | None = None
+) -> Optimizer:
+    """The optimiser of all weights that want a gradient: ours by its name, or any class of torch's kind.
 
-    @property
-    def schedule(self) -> str: ...
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def warmup(self) -> float: ...
-    @property
-    def final_rate(self) -> float: ...
-    @property
-    def decay(self) -> float: ...
-    @property
-    def patience(self) -> int: ...
-
-
-def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
-    """The optimiser of all weights that want a gradient.
-
-    With ``g`` the gradient, ``η`` the learning rate, ``μ`` the momentum and ``λ`` the weight decay,
-
-    * ``incremental``: ``W ← W − η g`` and nothing else; momentum and decay of the settings do not count.
-    * ``asgd``: ``W ← W − η (g + λ W)``, without momentum, to be averaged by ``Averaging("tail")``.
-    * ``sgd``: ``v ← μ v + g + λ W``, ``W ← W − η v``.
-    * ``adam``: Kingma and Ba (2015), with ``λ W`` added to the gradient.
-    * ``adamw``: the same, but ``W ← W − η λ W`` beside the step (Loshchilov and Hutter, 2019).
-
-    Decay acts on matrices only, never on biases and per-unit vectors. The fused kernels of torch
-    take a third of the time of its plain Adam on a CPU, so they are asked for; on a GPU always.
+    Weight decay acts on matrices only, never on biases and per-unit vectors.
     """
-    kind = check_choice("optimizer", settings.optimizer, OPTIMIZERS)
-    decay = 0.0 if kind == "incremental" else settings.weight_decay
-    weights = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
-    matrices = [(name, weight) for name, weight in weights if weight.dim() >= 2]
-    vectors = [(name, weight) for name, weight in weights if weight.dim() < 2]
+    kind, given = OPTIMIZERS.find(name), dict(options or {})
+    known = parameters_of(kind)
+    if "lr" not in known:
+        raise ArgumentError(f"{kind.__name__} takes no lr; an optimiser is made from groups and a rate")
+    decay = (given.pop("weight_decay", known["weight_decay"]) if "weight_decay" in known else None) or 0.0
+    weights = [(label, weight) for label, weight in model.named_parameters() if weight.requires_grad]
+    matrices = [(label, weight) for label, weight in weights if weight.dim() >= 2]
+    vectors = [(label, weight) for label, weight in weights if weight.dim() < 2]
     if not weights:
         raise ArgumentError("the model has no weights that want a gradient; there is nothing to train")
-    groups: list[dict[str, Any]] = [
+    groups: Groups = [
         {"params": chosen, "weight_decay": strength}
         for chosen, strength in ((matrices, decay), (vectors, 0.0))
         if chosen
     ]
-    rate = settings.learning_rate
-    fused = all(weight.is_cuda for _, weight in weights)
-    match kind:
-        case "adam":
-            return Adam(groups, lr=rate, betas=settings.betas, fused=True)
-        case "adamw":
-            return AdamW(groups, lr=rate, betas=settings.betas, fused=True)
-        case "sgd":
-            return _with_momentum(SGD(groups, lr=rate, momentum=settings.momentum, fused=fused))
-        case _:
-            return SGD(groups, lr=rate, fused=fused)
+    made: Optimizer = construct(
+        kind, groups, options={"lr": learning_rate, **given}, named="training.optimizer_options"
+    )
+    return made
+
+
+def on_a_gpu(groups: Groups) -> bool:
+    return all(weight.is_cuda for group in groups for _, weight in group["params"])
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
     """The learning rate of the next update."""
     for group in optimizer.param_groups:
         group["lr"] = rate
-
-
-class Schedule:
-    """The learning rate of update ``u`` of ``U``, both counted from 1.
-
-    With ``η`` the learning rate, ``w`` the updates of the warm-up (``warmup · U``), ``e`` the final
-    share and ``c(a, b, p) = b + (a − b) (1 + cos πp) / 2`` the half cosine from a to b,
-
-    * ``constant``: ``η``
-    * ``warmup``: ``η min(1, u / w)``
-    * ``cosine``: ``η u / w`` up to ``w``, then ``η c(1, e, (u − w) / (U − w))``
-    * ``one-cycle``: ``η c(1/25, 1, u / w)`` up to ``w``, then as ``cosine`` (Smith, 2018)
-    * ``plateau``: ``η dᵏ`` where ``k`` counts how often more than ``patience`` validations in a row
-      brought no lower loss, and ``d`` is ``decay``
-
-    Only ``plateau`` remembers anything; its state fits into JSON.
-
-    >>> from types import SimpleNamespace
-    >>> settings = SimpleNamespace(
-    ...     schedule="cosine", learning_rate=2.0, warmup=0.5, final_rate=0.0, decay=0.5, patience=0)
-    >>> [round(Schedule(settings).rate(update, 8), 3) for update in range(1, 9)]
-    [0.5, 1.0, 1.5, 2.0, 1.707, 1.0, 0.293, 0.0]
-    """
-
-    def __init__(self, settings: ScheduleSettings) -> None:
-        self.kind = check_choice("schedule", settings.schedule, SCHEDULES)
-        self.settings = settings
-        self.cuts = 0
-        self.waited = 0
-        self.best: float | None = None
-
-    def rate(self, update: int, total: int) -> float:
-        """The learning rate of this update; beyond ``total`` that of the last."""
-        check_size("update", update)
-        check_size("total", total)
-        return self.settings.learning_rate * self._share(min(update, total), total)
-
-    def note(self, loss: float) -> bool:
-        """After a validation: is the rate cut because the loss stopped falling? Only ``plateau`` does."""
-        if self.kind != "plateau":
-            return False
-        if loss < (math.inf if self.best is None else self.best):
-            self.best, self.waited = loss, 0
-            return False
-        self.waited += 1
-        if self.waited <= self.settings.patience:
-            return False
-        self.cuts, self.waited = self.cuts + 1, 0
-        return True
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"cuts": self.cuts, "waited": self.waited, "best": self.best}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.cuts, self.waited, self.best = state["cuts"], state["waited"], state["best"]
-
-    def _share(self, update: int, total: int) -> float:
-        warmup = round(self.settings.warmup * total)
-        match self.kind:
-            case "constant":
-                return 1.0
-            case "plateau":
-                return float(self.settings.decay**self.cuts)
-        if update <= warmup:
-            rise = update / warmup
-            return _half_cosine(ONE_CYCLE_START, 1.0, rise) if self.kind == "one-cycle" else rise
-        if self.kind == "warmup":
-            return 1.0
-        return _half_cosine(1.0, self.settings.final_rate, (update - warmup) / (total - warmup))
 
 
 def gradient_norm(weights: Sequence[Tensor]) -> Tensor:
@@ -222,10 +112,10 @@ def load_optimizer_tensors(
         if "fused" in own:  # belongs to the device, not to the run
             group["fused"] = own["fused"]
     optimizer.load_state_dict({"state": places, "param_groups": groups})
-    _with_momentum(optimizer)
+    begin_momentum(optimizer)
 
 
-def _with_momentum(optimizer: Optimizer) -> Optimizer:
+def begin_momentum(optimizer: Optimizer) -> None:
     """The momentum of every weight begins at zero where a fused kernel computes it.
 
     It would leave that of a first update which is skipped as memory was, and wants that of all or none.
@@ -234,7 +124,6 @@ def _with_momentum(optimizer: Optimizer) -> Optimizer:
         if group.get("fused") and group.get("momentum"):
             for weight in group["params"]:
                 optimizer.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
-    return optimizer
 
 
 def _names(group: Mapping[str, Any]) -> list[str]:
@@ -247,7 +136,3 @@ def _tupled(value: Any) -> Any:
     if isinstance(value, list) and all(isinstance(item, float) for item in value):
         return tuple(value)
     return value
-
-
-def _half_cosine(start: float, end: float, progress: float) -> float:
-    return end + (start - end) * (1 + math.cos(math.pi * progress)) / 2

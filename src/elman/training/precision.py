@@ -1,7 +1,5 @@
 """The precision of matrix products in training: float32, TF32, or half precision by autocast."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 import torch
 
 HALF = ("bfloat16", "float16")
+PRECISIONS = ("float32", "tf32", *HALF)
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:

@@ -10,21 +10,24 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from elman.errors import RunError, RunExistsError
-from elman.text import files
-from elman.text.sealed import described, open_own, read_plain
+from elman.storage import files
+from elman.storage.files import explained, open_own, read_plain
+from elman.storage.locks import take_lock
+from elman.storage.sealed import described
+from elman.tasks.statistics import Statistics
 from elman.training.checkpoint import Checkpoint, checkpoint_name, point, prune, save_checkpoint
-from elman.training.loop import Position, Trainer, Update, count_parameters
+from elman.training.loop import Trainer, count_parameters
+from elman.training.position import Position, Update
 from elman.training.ties import ties
 
 Observer = Callable[[dict[str, Any]], None]
 
 LOCK = ".lock"  # in the folder of a run; held while a process trains there
-MOMENT = 0.5  # seconds
+MOMENT = 0.5  # seconds; who only looks whether it may begin has the lock for less
 
 
 class Interrupted(Exception):
@@ -39,9 +42,15 @@ class Session:
     """Turns what the loop yields into lines of the log, checkpoints and events for observers."""
 
     def __init__(
-        self, run: Path, trainer: Trainer, observers: list[Observer], checkpoint: Checkpoint | None
+        self,
+        run: Path,
+        trainer: Trainer,
+        observers: list[Observer],
+        checkpoint: Checkpoint | None,
+        statistics: Statistics,
     ) -> None:
         self.run, self.trainer, self.observers = run, trainer, observers
+        self.statistics = statistics
         self.resumed = checkpoint is not None
         self.before = 0.0 if checkpoint is None else checkpoint.state["time"]["seconds"]
         self.last = None if checkpoint is None else checkpoint_name(trainer.position.update)
@@ -79,14 +88,14 @@ class Session:
         return {
             "event": "start",
             "update": 0,
-            "task": task.name,
+            "task": task.config.task,
             "parameters": count_parameters(trainer.model),
             "examples": len(trainer.examples),
-            "tokens": task.statistics.tokens,
+            "tokens": self.statistics.tokens,
             "dev_examples": len(trainer.dev),
             "updates": trainer.total,
-            "metric": task.chosen_metric(),
-            "notes": task.notes,
+            "metric": trainer.metric,
+            "notes": self.statistics.notes,
             "time": {"date": time.strftime("%Y-%m-%d %H:%M:%S")},
         }
 
@@ -100,7 +109,7 @@ class Session:
             if time.perf_counter() - self.saved >= trainer.settings.save_seconds:
                 self.save()
             return
-        scalars = {name: value for name, value in event.figures.items() if isinstance(value, (int, float))}
+        scalars = {name: value for name, value in event.measures.items() if isinstance(value, (int, float))}
         self.note(
             {
                 "event": "validation",
@@ -144,7 +153,7 @@ class Session:
 
     def end(self) -> dict[str, Any]:
         """The closing line."""
-        event = closing(self.trainer.position, self.trainer.task.chosen_metric())
+        event = closing(self.trainer.position, self.trainer.metric)
         event["time"] = {"seconds": self.seconds}
         self.note(event)
         return event
@@ -182,26 +191,10 @@ def run_lock(run: Path) -> Iterator[None]:
         lock = open_own(path, "a")
     with lock:
         with explained(path):
-            taken = _taken(lock)
+            taken = take_lock(lock, MOMENT)
         if not taken:
             raise RunExistsError(f"another process is training {run}; wait for it, or name another folder")
         yield
-
-
-def _taken(lock: FileIO) -> bool:
-    """Is the lock ours now? Who only looks whether it may begin has it for a moment, and is waited for."""
-    import fcntl  # Windows has none: there a trained run can be used
-
-    end = time.monotonic() + MOMENT
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > end:
-                return False
-            time.sleep(MOMENT / 20)
-        else:
-            return True
 
 
 @contextmanager
@@ -278,12 +271,3 @@ def write_text(path: Path, text: str) -> None:
     """The whole text on the disk, or an error about the run."""
     with explained(path):
         files.write_text(path, text)
-
-
-@contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """A disk that is full or fails is an error about this file."""
-    try:
-        yield
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror or error}") from error

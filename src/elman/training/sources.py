@@ -1,7 +1,5 @@
 """Where examples come from: a user's files, a built-in corpus, or a part of the training data held out."""
 
-from __future__ import annotations
-
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator
@@ -12,25 +10,24 @@ from typing import Any
 from elman.config import Config, DataSettings
 from elman.errors import ConfigError, FileError, nearest
 from elman.registry import CORPORA
-from elman.tasks.base import Task
-from elman.text.files import file_digest, inner_ending
-from elman.text.readers import Record, Repairs, Source
+from elman.tasks.base import AnyTask
+from elman.text.files import Repairs, file_digest, inner_ending
+from elman.text.records import Record, Source
 
 BUILTIN = "builtin:"
 MOST = 5000  # examples that are held out: a large file needs no larger part to be judged on
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".json")  # names of files that have no separator
 ONE_FILE = ("data.columns", "data.delimiter", "data.separator", "data.prefix")
-STREAM_BLOCK = 10  # lines of a running text that are held out together
 
 
 @dataclass
 class Reading:
-    """Examples of a task as text; each time it is walked, the files are read anew.
+    """Examples of a task as text; each time it is gone through, the files are read anew.
 
     ``part`` is ``"kept"`` or ``"held-out"`` where a share of one file serves as validation data.
     """
 
-    task: Task[Any]
+    task: AnyTask
     path: str
     target: str | None = None
     part: str | None = None
@@ -39,7 +36,7 @@ class Reading:
     def __iter__(self) -> Iterator[Record]:
         self.repairs.clear()
         share = self.task.config.data.held_out
-        block = STREAM_BLOCK if getattr(self.task, "streams", False) else 1
+        block = self.task.held_out_block
         kept_back = 0
         for number, record in enumerate(self._all()):
             out = self.part is not None and kept_back < MOST and held_out(number, share, block)
@@ -61,8 +58,10 @@ class Reading:
             yield from self.task.read(source_of(self.task.config.data, self.path, self.target), self.repairs)
             return
         corpus, split = corpus_of(self.path)
-        if corpus.task != self.task.name:
-            raise ConfigError(f"{self.path} is a corpus for the task {corpus.task!r}, not {self.task.name!r}")
+        if corpus.task != self.task.config.task:
+            raise ConfigError(
+                f"{self.path} is a corpus for the task {corpus.task!r}, not {self.task.config.task!r}"
+            )
         for number, fields in enumerate(corpus.examples(split), 1):
             yield Record(dict(fields), self.path, number)
 
@@ -72,7 +71,7 @@ def held_out(number: int, share: float, block: int) -> bool:
     return zlib.crc32(str(number // block).encode()) < share * 2**32
 
 
-def training_data(task: Task[Any]) -> tuple[Reading, Reading]:
+def training_data(task: AnyTask) -> tuple[Reading, Reading]:
     """Training and validation data, as the settings name them."""
     data = task.config.data
     if data.train is None:
@@ -104,7 +103,14 @@ def source_of(data: DataSettings, path: str, target: str | None = None) -> Sourc
     one_for_two = target is None and data.train_target is not None
     layout = None if one_for_two and data.format == "parallel" else data.format
     return Source(
-        path, target, data.columns, data.delimiter, layout, separator=data.separator, prefix=data.prefix
+        path,
+        target,
+        data.columns,
+        data.delimiter,
+        layout,
+        separator=data.separator,
+        prefix=data.prefix,
+        options=data.format_options if layout is not None else {},
     )
 
 

@@ -5,8 +5,6 @@ checkpoint keeps, in its ``state.json``, the settings that it was trained with a
 are known by. Runs of versions that did neither are taken as they are.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import tomllib
@@ -17,11 +15,16 @@ from typing import Any
 
 from elman.config import parse_toml
 from elman.errors import ConfigError, RunError
-from elman.text.sealed import described, fits, read_plain
+from elman.storage.files import read_plain
+from elman.storage.sealed import described, fits
 from elman.training.checkpoint import POINTERS, checkpoint_name, update_of
 
 SETTINGS = "config.toml"
-PREDICTION = ("vocabulary.json", "tokenizer.json")  # what a prediction reads beside settings and checkpoint
+PREDICTION = (
+    "vocabulary.json",
+    "tokenizer.json",
+    "code/index.json",
+)  # what a prediction reads beside settings and checkpoint
 TRAINING = (*PREDICTION, "data.json")
 SEAL = "# sha256 "
 REMEDY = " of all that follows; delete this line if you change a setting"

@@ -1,7 +1,5 @@
 """The numbers of an update, brought from the device in one transfer and read when somebody needs them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -11,14 +9,14 @@ from torch import Tensor
 from elman.tasks.base import Loss
 
 
-class Figures:
+class UpdateNumbers:
     """What one update came to: the losses and objectives of its batches and the norm of its gradient.
 
     They are asked for at once and waited for at the first reading only: a GPU that has the next update
     to work on meanwhile never stands still for them.
 
-    >>> figures = Figures(1, [Loss(torch.tensor(6.0), 3, 1, 3)], [torch.tensor(2.0)], torch.tensor(0.5))
-    >>> figures.total, figures.count, figures.objective, figures.norm
+    >>> numbers = UpdateNumbers(1, [Loss(torch.tensor(6.0), 3, 1, 3)], [torch.tensor(2.0)], torch.tensor(0.5))
+    >>> numbers.total, numbers.count, numbers.objective, numbers.norm
     (6.0, 3, 2.0, 0.5)
     """
 
@@ -29,12 +27,12 @@ class Figures:
         self.losses = len(losses)
         self.count = sum(loss.count for loss in losses)
         scalars = [*objectives, *(loss.total for loss in losses), norm]
-        self.numbers = torch.stack([scalar.detach() for scalar in scalars])
-        self._here = self.numbers.to("cpu", non_blocking=self.numbers.is_cuda)  # into pinned memory
+        self.stacked = torch.stack([scalar.detach() for scalar in scalars])
+        self._here = self.stacked.to("cpu", non_blocking=self.stacked.is_cuda)  # into pinned memory
         self._arrived: torch.cuda.Event | None = None
-        if self.numbers.is_cuda:
+        if self.stacked.is_cuda:
             self._arrived = torch.cuda.Event()
-            self._arrived.record(torch.cuda.current_stream(self.numbers.device))
+            self._arrived.record(torch.cuda.current_stream(self.stacked.device))
 
     @property
     def objective(self) -> float:
@@ -53,7 +51,7 @@ class Figures:
 
     def broken(self) -> Tensor:
         """On the device: 1 where a number is not finite, else 0."""
-        return (~self.numbers.isfinite().all()).float()
+        return (~self.stacked.isfinite().all()).float()
 
     @cached_property
     def _values(self) -> list[float]:

@@ -1,0 +1,123 @@
+"""From the files of a user to encoded examples, with vocabularies built and open settings filled."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elman.config import to_toml
+from elman.errors import EmptyError, RunError
+from elman.storage.files import explained, remove
+from elman.tasks.base import AnyTask
+from elman.tasks.examples import Examples, encoded
+from elman.tasks.statistics import Statistics
+from elman.text.records import Record
+from elman.training.learned import encoding, read_json, save_learned
+from elman.training.session import write_text
+from elman.training.sources import BUILTIN, Reading, training_data
+from elman.training.ties import SETTINGS, seal
+
+FORMAT = 1
+
+
+@dataclass
+class Prepared:
+    """A task that knows its data, the data, and what is known about them.
+
+    statistics: of the training data, where they were read anew; notes for the user are among them.
+    about: by part, where its examples come from, as ``data.json`` has it.
+    """
+
+    task: AnyTask
+    train: Examples
+    dev: Examples
+    statistics: Statistics
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+def prepare(task: AnyTask, cache: Path | None = None) -> Prepared:
+    """Read the data: vocabularies first, then the examples as numbers; open settings are filled."""
+    train, dev = training_data(task)
+    statistics = task.build_vocabularies(train, dev if dev.part is not None else ())
+    task.fill_defaults(statistics)
+    return _encoded(task, train, dev, cache, statistics)
+
+
+def prepare_run(run: Path, task: AnyTask, *, fresh: bool) -> Prepared:
+    """What a run needs before training: all from the data if it is fresh, else from its own files too."""
+    if fresh:
+        # Fresh weights take from the data what no file of the run keeps: counts, notes, pretrained vectors.
+        shutil.rmtree(run / "cache", ignore_errors=True)
+        prepared = prepare(task, run / "cache")
+        with explained(run / "vocabulary.json"):
+            save_learned(task, run)
+        write_text(run / SETTINGS, seal(to_toml(task.config)))
+        write_text(run / "data.json", json.dumps(prepared.about, indent=1, ensure_ascii=False) + "\n")
+        return prepared
+    train, dev = training_data(task)
+    known = read_json(run / "data.json")
+    if not all(isinstance(known.get(name), dict) and "sha256" in known[name] for name in ("train", "dev")):
+        raise RunError(f"{run / 'data.json'} lacks a part; restore the file or train again")
+    return _encoded(task, train, dev, run / "cache", Statistics(), known)
+
+
+def _encoded(
+    task: AnyTask,
+    train: Reading,
+    dev: Reading,
+    cache: Path | None,
+    statistics: Statistics,
+    known: dict[str, Any] | None = None,
+) -> Prepared:
+    parts: dict[str, Examples] = {}
+    about: dict[str, Any] = {"format": FORMAT}
+    how, notes = encoding(task), statistics.notes
+    digests: dict[tuple[str, str | None], str] = {}  # both parts may come from one file
+    for name, reading in (("train", train), ("dev", dev)):
+        expected = None if known is None else known[name]
+        files = reading.path, reading.target
+        if expected is None or not reading.path.startswith(BUILTIN):  # a sound cache stands for a corpus
+            digests[files] = digests.get(files) or reading.digest()
+            _check_same(reading, digests[files], expected)
+        key = expected["sha256"] if expected else digests[files]
+        folder = None if cache is None else cache / name
+        with explained(folder or Path(reading.path)):
+            for place in (cache, folder):
+                if place is not None and not place.is_dir():
+                    remove(place)
+            records = reading if expected is None else _told(reading, notes, folder, expected)
+            examples = encoded(task, records, folder, f"{FORMAT} {name} {key} {how}")
+        if not len(examples) and reading.part == "held-out":
+            notes.append("too few examples to hold some out: validation is on the training data")
+            examples = parts["train"]
+        if not len(examples):
+            raise EmptyError("no examples", path=reading.path, remedy="give a file that has some")
+        parts[name] = examples
+        about[name] = expected or {
+            "path": reading.path,
+            "target": reading.target,
+            "part": reading.part,
+            "sha256": key,
+            "examples": len(examples),
+            "repairs": dict(reading.repairs),
+        }
+    return Prepared(task, parts["train"], parts["dev"], statistics, about)
+
+
+def _told(
+    reading: Reading, notes: list[str], folder: Path | None, expected: dict[str, Any]
+) -> Iterator[Record]:
+    """The records, if they are read at all: then the cache of a run that is continued was not sound."""
+    notes.append(f"{folder} is missing, damaged or not of this run: it is made again")
+    if reading.path.startswith(BUILTIN):
+        _check_same(reading, reading.digest(), expected)
+    yield from reading
+
+
+def _check_same(reading: Reading, digest: str, expected: dict[str, Any] | None) -> None:
+    if expected is not None and digest != expected["sha256"]:
+        raise RunError(
+            f"{reading.path} has changed since the run began, so it cannot be continued; restore the file"
+        )

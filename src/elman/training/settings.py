@@ -1,0 +1,73 @@
+"""The settings of a run, also of one that an earlier version began."""
+
+from pathlib import Path
+
+from elman.config import Config, Section, Tables, part_names, tasks_that_read, validate
+from elman.errors import ConfigError, RunError, RunExistsError
+from elman.registry import TASKS, PartName, named_code
+from elman.tasks.base import AnyTask
+from elman.training.ties import SETTINGS, read_settings
+from elman.trust import Trust
+
+
+def make_task(config: Config) -> AnyTask:
+    task: AnyTask = TASKS.find(config.task)(config)
+    return task
+
+
+def settings_class(task: str) -> type[Config]:
+    kind: type[Config] = TASKS.find(task).Settings  # type: ignore[attr-defined]
+    return kind
+
+
+def read_config(run: Path, trust: Trust | None = None) -> Config:
+    """The settings of a run; anything wrong with them is a damaged run.
+
+    The code that they name is trusted as ``trust`` says; unset, if the user's record has it.
+    """
+    path = run / SETTINGS
+    if not path.is_file():
+        raise RunExistsError(
+            f"{run} is no run: it has no config.toml; train one with elman train … --out {run}"
+        )
+    trust, tables = trust or Trust(run), dict(read_settings(run).tables)
+    try:
+        tables["task"] = task = PartName(str(tables.get("task")), TASKS, trust)
+        kind = settings_class(task)
+        return validate(kind, of_earlier_versions(kind, tables), path, trust)
+    except (ConfigError, KeyError) as error:
+        raise RunError(f"{path} is damaged: {error}") from None
+
+
+def check_code(config: Config, trust: Trust) -> None:
+    """Raise for all code that a run names and the user does not trust, before any work."""
+    trust.check(named_code((name for _, name in part_names(config)), trust))
+
+
+def of_earlier_versions(kind: type[Config], tables: Tables) -> Tables:
+    """The tables of a run as this version says them: the one place that knows of earlier versions.
+
+    The word for the network was ``model.encoder``. Files were complete: they held what their task never read,
+    which is left out if some other task reads it; anything else that is unknown stays, and is a mistake.
+    """
+    return _without_unread(kind, renamed(tables))
+
+
+def renamed(tables: Tables) -> Tables:
+    """The tables of a run with the words of this version."""
+    model = tables.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("encoder"), str):
+        return tables
+    return tables | {"model": {"network" if key == "encoder" else key: value for key, value in model.items()}}
+
+
+def _without_unread(kind: type[Section], tables: Tables, prefix: str = "") -> Tables:
+    found: Tables = {}
+    for key, value in tables.items():
+        field = kind.model_fields.get(key)
+        default = None if field is None else field.get_default()
+        if isinstance(default, Section) and isinstance(value, dict):
+            found[key] = _without_unread(type(default), value, f"{prefix}{key}.")
+        elif field is not None or not tasks_that_read(f"{prefix}{key}"):
+            found[key] = value
+    return found
