@@ -1,0 +1,127 @@
+"""A run as its files tell it: settings, data and events; report and card are made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from elman.config import parse_toml
+from elman.errors import ConfigError, RunError
+from elman.presentation.events import Event, read_events, read_file
+from elman.training.learned import read_json
+from elman.training.settings import renamed
+from elman.training.ties import SEAL
+
+Table = dict[str, Any]  # of TOML or JSON
+TASKS = {
+    "lm": "Language model",
+    "tag": "Tagger",
+    "classify": "Classifier",
+    "seq2seq": "Sequence to sequence",
+    "class2seq": "Class to sequence",
+}
+ACRONYMS = {"lstm", "gru", "mgu", "sru", "rnn"}
+REASONS = {
+    "epochs": "all epochs done",
+    "max_steps": "all updates done",
+    "patience": "no improvement for a while",
+    "converged": "the objective no longer changes",
+    "counted": "counted, not trained",
+}
+USES = {"lm": ("generate {run} --prompt 'Once upon'", "score {run} FILE")}
+
+
+@dataclass(frozen=True)
+class Summary:
+    run: Path
+    text: str  # of config.toml
+    settings: Table
+    data: Table  # of data.json
+    start: Event
+    updates: list[Event]
+    validations: list[Event]
+    end: Event | None
+
+    @classmethod
+    def of(cls, run: Path) -> Summary:
+        events = read_events(run / "metrics.jsonl")
+        text = read_file(run / "config.toml").decode("utf-8", errors="replace")
+        try:
+            settings = renamed(parse_toml(text, run / "config.toml"))
+            text = text.partition("\n")[2] if text.startswith(SEAL) else text
+        except ConfigError as error:
+            raise RunError(f"{error.args[0]}; restore the file or train again") from None
+        data = read_json(run / "data.json") if (run / "data.json").exists() else {}
+        starts, updates, validations, ends = (
+            [event for event in events if event["event"] == kind]
+            for kind in ("start", "update", "validation", "end")
+        )
+        start, end = next(iter(starts), {}), next(reversed(ends), None)
+        return cls(run, text, settings, data, start, updates, validations, end)
+
+    @property
+    def task(self) -> str:
+        return str(self.settings.get("task", self.start.get("task", "")))
+
+    @property
+    def metric(self) -> str:
+        return str((self.end or {}).get("metric") or self.start.get("metric") or "loss")
+
+    @property
+    def best(self) -> Event | None:
+        """The validation whose weights are kept: the last one that improved."""
+        return next((event for event in reversed(self.validations) if event.get("improved")), None)
+
+    @property
+    def last_update(self) -> int:
+        return max((event["update"] for event in (*self.updates, *self.validations)), default=0)
+
+    @property
+    def seconds(self) -> float:
+        """Of training, in all sessions."""
+        events = (*self.updates, *self.validations, *([self.end] if self.end else []))
+        return max((float(event.get("time", {}).get("seconds", 0.0)) for event in events), default=0.0)
+
+    @property
+    def speed(self) -> float | None:
+        speeds = [event["time"]["tokens_per_second"] for event in self.updates if "time" in event]
+        return median(speeds) if speeds else None
+
+    @property
+    def ending(self) -> str:
+        if self.end is None:
+            return "not finished"
+        return f"finished: {REASONS.get(self.end['reason'], self.end['reason'])}"
+
+    def title(self) -> str:
+        return f"{TASKS.get(self.task, self.task)} · {network_name(self.settings.get('model', {}))}"
+
+    def commands(self, run: str) -> list[str]:
+        """How the run is used and, unless it is finished, continued."""
+        uses = USES.get(self.task, ("predict {run} FILE",))
+        lines = [f"elman {use.format(run=run)}" for use in (*uses, "evaluate {run} FILE")]
+        return lines if self.end else [*lines, f"elman train --out {run} --resume"]
+
+
+def network_name(model: Table) -> str:
+    """The network in two or three words.
+
+    >>> network_name({"cell": "lstm", "bidirectional": True}), network_name({"network": "bag"})
+    ('bidirectional LSTM', 'bag of words')
+    """
+    if "encoder" in model:  # an encoder and a decoder, each with what differs from the whole
+        shared = {key: value for key, value in model.items() if key not in ("encoder", "decoder")}
+        reads, writes = (
+            network_name({**shared, "bidirectional": both, **model.get(side, {})})
+            for side, both in (("encoder", model.get("bidirectional")), ("decoder", False))
+        )
+        score = model.get("attention") or "none"
+        return f"{reads} → {writes}" + (f", {score} attention" if score != "none" else "")
+    network = str(model.get("network", "rnn"))
+    if network != "rnn":
+        return {"bag": "bag of words", "window": f"window of {model.get('window', 5)}"}.get(network, network)
+    cell = str(model.get("cell", "rnn"))
+    shown = " ".join(word.upper() if word in ACRONYMS else word for word in cell.split("_"))
+    return f"bidirectional {shown}" if model.get("bidirectional") else shown
