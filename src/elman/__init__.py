@@ -10,20 +10,47 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elman.cells.base import Cell
-    from elman.layers.rnn import RNN
-    from elman.predictor import load
-    from elman.registry import register
+    from elman.attention.base import Attention as Attention
+    from elman.cells.base import Cell as Cell
+    from elman.decoding.base import Choice as Choice
+    from elman.decoding.base import Strategy as Strategy
+    from elman.layers.rnn import RNN as RNN
+    from elman.metrics.base import Metric as Metric
+    from elman.models.networks.base import Network as Network
+    from elman.models.poolings.base import Pooling as Pooling
+    from elman.predictor import Predictor as Predictor
+    from elman.predictor import load as load
+    from elman.recurrence.contract import Unrolled as Unrolled
+    from elman.registry import register as register
+    from elman.tasks.base import Task as Task
+    from elman.tasks.predictions import Prediction as Prediction
+    from elman.text.readers.base import Reader as Reader
+    from elman.text.records import Record as Record
+    from elman.text.units.base import Unit as Unit
+    from elman.training.schedules.base import Schedule as Schedule
 
 __version__ = "0.1.0"
-__all__ = ["RNN", "Cell", "__version__", "load", "register"]
-
 _HOMES = {
+    "Attention": "elman.attention.base",
     "Cell": "elman.cells.base",
+    "Choice": "elman.decoding.base",
+    "Metric": "elman.metrics.base",
+    "Network": "elman.models.networks.base",
+    "Pooling": "elman.models.poolings.base",
+    "Prediction": "elman.tasks.predictions",
+    "Predictor": "elman.predictor",
     "RNN": "elman.layers.rnn",
+    "Reader": "elman.text.readers.base",
+    "Record": "elman.text.records",
+    "Schedule": "elman.training.schedules.base",
+    "Strategy": "elman.decoding.base",
+    "Task": "elman.tasks.base",
+    "Unit": "elman.text.units.base",
+    "Unrolled": "elman.recurrence.contract",
     "load": "elman.predictor",
     "register": "elman.registry",
 }
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from elman import load
-from elman.cli import demo
+from elman.cli import demo_dates as demo
 from elman.corpora import dates
 from elman.corpora.dates import VISITOR, Dates
 from tiny import elman

@@ -31,7 +31,6 @@ def test_a_folder_that_cannot_be_made_is_said_before_any_work(tmp_path):
 def test_a_gated_cell_learns_to_remember(cell):
     torch.manual_seed(1)
     model = demo.Rememberer(cell)
-    sentences = demo.Sentences(torch.Generator().manual_seed(1))
-    losses = list(demo.train(model, sentences))
+    losses = list(demo.train(model, torch.Generator().manual_seed(1)))
     assert losses[-1] < 0.1 * losses[0]
-    assert demo.accuracy(model, demo.Sentences(torch.Generator().manual_seed(2)), 30) > 0.95
+    assert demo.accuracy(model, torch.Generator().manual_seed(2), 30) > 0.95

@@ -6,7 +6,8 @@ from dataclasses import asdict
 import pytest
 
 from elman import load
-from elman.cli.lengths import picture, span, table
+from elman.cli.lengths import picture, table
+from elman.cli.output import span
 from elman.inspection.lettering import _say_once
 from elman.metrics.sequences import LengthBucket
 from tiny import elman

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from elman.cli.train import collect, network
-from elman.config import ModelSettings, read_toml
-from elman.registry import TASKS
+from elman.cli.training import collect
+from elman.config import ModelSettings, has_key, read_toml
+from elman.registry import NETWORKS, TASKS
 from elman.training.run import begin
 from elman.training.session import run_lock
+from elman.training.settings import settings_class
 from tiny import elman
 from tiny_tasks import DATA
 
@@ -32,7 +33,8 @@ OWN = {
 
 
 def pairs(task, **more):
-    return [word for key, value in (QUICK | OWN[task] | more).items() for word in ("--set", f"{key}={value}")]
+    quick = {key: value for key, value in QUICK.items() if has_key(settings_class(task), key)}
+    return [word for key, value in (quick | OWN[task] | more).items() for word in ("--set", f"{key}={value}")]
 
 
 @pytest.fixture
@@ -111,7 +113,7 @@ def test_comparators(task, baseline, files, tmp_path):
     code, out, err = elman("train", task, *words, *pairs(task))
     assert (code, out) == (0, ""), err
     assert f"network: {baseline}" in err
-    assert read_toml(run / "config.toml")["model"]["encoder"] == baseline
+    assert read_toml(run / "config.toml")["model"]["network"] == baseline
     code, out, _ = elman("evaluate", run, files[task], "--json")
     assert code == 0
     assert json.loads(out)["loss"] > 0
@@ -274,7 +276,7 @@ WRONG = {
     "unknown baseline": (
         ["train", "lm", "--train", "{lm}", "--out", "{run}", "--baseline", "transformer"],
         2,
-        "model.encoder is 'transformer'",
+        "model.network: no network named 'transformer'",
     ),
     "both directions": (
         ["train", "lm", "--train", "{lm}", "--out", "{run}", "--set", "model.bidirectional=true"],
@@ -327,12 +329,13 @@ def test_mistakes_are_one_line_with_an_exit_code(case, files, tmp_path):
 
 def test_the_network_in_a_few_words():
     def shown(**settings):
-        return network(ModelSettings(**settings))
+        model = ModelSettings(**settings)
+        return NETWORKS.find(model.network).summary(model.network, model)
 
     assert shown(hidden=4, layers=2, bidirectional=True) == "lstm 4 × 2, both directions"
     assert shown(cell="gru", hidden=[4, 6], layers=2) == "gru 4 + 6"
-    assert shown(encoder="bag", hidden=4, layers=1) == "bag 4"
-    assert shown(encoder="ngram", hidden=4) == "ngram, counted"
+    assert shown(network="bag", hidden=4, layers=1) == "bag 4"
+    assert shown(network="ngram", hidden=4) == "ngram, counted"
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ from contextlib import suppress
 import pytest
 
 from elman import load
-from elman.config import _toml, describe, put, read_toml
+from elman.config import describe, put, read_toml
+from elman.config.toml import toml_value
 from elman.errors import ElmanError, UntrustedCodeError
 from elman.registry import TASKS
-from elman.training.run import check_code, settings_class, train_run
+from elman.training.run import train_run
+from elman.training.settings import check_code, settings_class
 from elman.trust import RECORD
 from marked import marked, ran
 from tiny import elman
@@ -93,7 +95,7 @@ def flat(tables, prefix=""):
         if isinstance(value, dict):
             yield from flat(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key} = {_toml(value)}"
+            yield f"{prefix}{key} = {toml_value(value)}"
 
 
 def stranger(kind, plain, tmp_path, place):
@@ -172,8 +174,12 @@ def test_no_setting_of_a_run_imports_anything(task, plain, tmp_path, monkeypatch
     marked(tmp_path / "stranger.py", OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    keys = [key for key, kind, *_ in describe(settings_class(task)) if "str" in kind or "Any" in kind]
-    assert {"task", "model.cell", "decoding.strategy", "data.train", "training.metric"} <= set(keys)
+    words = ("str", "Any", "file.py:Class")
+    keys = [key for key, kind, *_ in describe(settings_class(task)) if any(word in kind for word in words)]
+    parts = {"model.cell", "data.format", "text.unit", "training.optimizer", "training.schedule"}
+    assert {"task", "data.train", "training.metric"} | parts - (
+        {"text.unit"} if task == "tag" else set()
+    ) <= set(keys)
     for key in keys:
         for name in ("evil.py:Own", "stranger:Own"):
             run = tmp_path / "run"
@@ -258,14 +264,15 @@ def test_what_a_user_trains_with_is_known_from_any_folder(tmp_path, monkeypatch,
         assert (answer.code, answer.err.count("SHA-256"), ran(tmp_path)) == (2, 2, []), answer.err
     assert elman(*resume, "--trust-code").code == 0
     assert elman(*resume).code == 0
-    marked(tmp_path / "mine.py", OWN + "# changed")
-    (tmp_path / "mine.ran").unlink(missing_ok=True)  # a run that has ended needs none of it
-    answer = elman(*resume)
-    assert (answer.code, ran(tmp_path)) == (2, [])
-    assert "which is not the file that you trained with or trusted" in answer.err
-    monkeypatch.chdir(tmp_path)
-    answer = trained(tmp_path, *names, "--resume")  # the user says it again
-    assert answer.code == 0, answer.err
+    marked(tmp_path / "other.py", OWN + "# changed")
+    (tmp_path / "other.py").replace(tmp_path / "mine.py")
+    answer = elman("predict", tmp_path / "run", stdin=b"the\n")  # the copy in the run is what was trusted
+    assert (answer.code, ran(tmp_path)) == (0, ["mine.ran"]), answer.err
+    shutil.rmtree(tmp_path / "run" / "code")  # its checkpoints know that it was there
+    for words, said in ((("predict", tmp_path / "run"), "index.json"), (resume, "E703")):
+        answer = elman(*words, stdin=b"the\n")
+        assert (answer.code != 0, "other.ran" in ran(tmp_path)) == (True, False), answer.err
+        assert said in answer.err
 
 
 def test_a_user_who_continues_a_strangers_run_says_nothing_about_the_rest_of_it(plain, tmp_path, monkeypatch):
@@ -278,7 +285,7 @@ def test_a_user_who_continues_a_strangers_run_says_nothing_about_the_rest_of_it(
     words = ("train", "lm", "--set", f"model.cell={cell}", "--out", run, "--resume")
     answer = elman(*words)
     assert (answer.code, "mine.py" in answer.err, "evil.py" in answer.err) == (2, False, True)
-    assert ran(tmp_path) == []
+    assert ran(tmp_path) == ["mine.ran"]
 
 
 @pytest.mark.filterwarnings("default::elman.errors.TrustNotice")

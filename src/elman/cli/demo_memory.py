@@ -1,11 +1,8 @@
 """``elman demo memory``: four networks learn to remember the first word of a sentence."""
 
-from __future__ import annotations
-
 import inspect
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +14,18 @@ from elman.cells.base import Cell
 from elman.inspection.figures import curve_figure, gradient_figure
 from elman.inspection.gradients import measure_gradients
 from elman.layers.rnn import RNN
-from elman.training.session import explained
+from elman.storage.files import explained
 
 WORDS = ("apple", "bread", "cloud", "drum", "eagle", "forest", "glass", "honey")
 QUESTION = len(WORDS)
 LONGEST = 40  # words between the first one and the question, in training
 DISTANCES = (0, 5, 10, 20, 40, 60)
 UPDATES = 400
+INTRODUCTION = f"""Remember the first word.
+
+  Up to {LONGEST} words lie between the first word and the question. One of the four networks is a
+  cell written for this demonstration; its equations are all that was written:
+"""
 
 
 class Yours(Cell):
@@ -38,19 +40,16 @@ class Yours(Cell):
         return self.State(h=tanh(c), c=c)
 
 
-@dataclass
-class Sentences:
-    """Words drawn at random, then a question mark: which word came first?"""
+def draw(random: torch.Generator, B: int, distance: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Words drawn at random, then a question mark: which word came first?
 
-    generator: torch.Generator
-
-    def draw(self, B: int, distance: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Word numbers (B, T), lengths (B,) and answers (B,); the distance is drawn too if None."""
-        drawn = torch.randint(0, LONGEST + 1, (B,), generator=self.generator)
-        between = drawn if distance is None else torch.full((B,), distance)
-        words = torch.randint(0, len(WORDS), (B, int(between.max()) + 2), generator=self.generator)
-        words[torch.arange(B), between + 1] = QUESTION
-        return words, between + 2, words[:, 0].clone()
+    Word numbers (B, T), lengths (B,) and answers (B,); the distance is drawn too if None.
+    """
+    drawn = torch.randint(0, LONGEST + 1, (B,), generator=random)
+    between = drawn if distance is None else torch.full((B,), distance)
+    words = torch.randint(0, len(WORDS), (B, int(between.max()) + 2), generator=random)
+    words[torch.arange(B), between + 1] = QUESTION
+    return words, between + 2, words[:, 0].clone()
 
 
 class Rememberer(nn.Module):
@@ -67,11 +66,11 @@ class Rememberer(nn.Module):
         return logits
 
 
-def train(model: Rememberer, sentences: Sentences) -> Iterator[float]:
+def train(model: Rememberer, random: torch.Generator) -> Iterator[float]:
     """Train by Adam and yield the loss after each update."""
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(UPDATES):
-        words, lengths, answers = sentences.draw(64)
+        words, lengths, answers = draw(random, 64)
         loss = F.cross_entropy(model(words, lengths), answers)
         optimiser.zero_grad()
         loss.backward()
@@ -81,21 +80,17 @@ def train(model: Rememberer, sentences: Sentences) -> Iterator[float]:
 
 
 @torch.no_grad()
-def accuracy(model: Rememberer, sentences: Sentences, distance: int) -> float:
-    words, lengths, answers = sentences.draw(512, distance)
+def accuracy(model: Rememberer, random: torch.Generator, distance: int) -> float:
+    words, lengths, answers = draw(random, 512, distance)
     return float((model(words, lengths).argmax(-1) == answers).float().mean())
 
 
 def show(folder: Path, seed: int) -> None:
-    """Train, print what was learned, write the pictures."""
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    print("Remember the first word.\n")
-    print(
-        f"  Up to {LONGEST} words lie between the first word and the question. One of the four networks is a"
-    )
-    print("  cell written for this demonstration; its equations are all that was written:\n")
+    print(INTRODUCTION)
     print(inspect.getsource(Yours.R))
+    random = torch.Generator()
     cells: dict[str, str | type[Cell]] = {"Elman": "elman", "GRU": "gru", "LSTM": "lstm", "yours": Yours}
     models: dict[str, Rememberer] = {}
     curves: dict[str, list[float]] = {}
@@ -104,37 +99,30 @@ def show(folder: Path, seed: int) -> None:
     for name, cell in cells.items():
         torch.manual_seed(seed)
         model = models[name] = Rememberer(cell)
-        sentences = Sentences(torch.Generator().manual_seed(seed))
         start = time.perf_counter()
-        for _ in train(model, sentences):
+        for _ in train(model, random.manual_seed(seed)):
             pass
         seconds = time.perf_counter() - start
-        unseen = Sentences(torch.Generator().manual_seed(seed + 1000))
-        curves[name] = [accuracy(model, unseen, distance) for distance in DISTANCES]
+        random.manual_seed(seed + 1000)
+        curves[name] = [accuracy(model, random, distance) for distance in DISTANCES]
         print(f"  {name:8}" + "".join(f"{a:>6.0%} " for a in curves[name]) + f"{seconds:>9.1f}", flush=True)
 
-    words, lengths, answers = Sentences(torch.Generator().manual_seed(seed + 2000)).draw(3, 11)
+    words, lengths, answers = draw(random.manual_seed(seed + 2000), 3, 11)
     print("\n  What they answer:\n")
     for b in range(len(words)):
         print("   ", " ".join(WORDS[w] for w in words[b][:-1]), "?")
-        given = {n: WORDS[int(m(words, lengths)[b].argmax())] for n, m in models.items()}
-        print(
-            "     ", ", ".join(f"{n}: {w}{'' if w == WORDS[answers[b]] else ' ✗'}" for n, w in given.items())
-        )
+        right, given = int(answers[b]), {n: int(m(words, lengths)[b].argmax()) for n, m in models.items()}
+        print("     ", ", ".join(f"{n}: {WORDS[w]}{'' if w == right else ' ✗'}" for n, w in given.items()))
 
     print("\n  Why: how far back the gradient of the last output reaches, in the trained networks\n")
-    words, _, _ = Sentences(torch.Generator().manual_seed(seed + 3000)).draw(16, LONGEST)
+    words, _, _ = draw(random.manual_seed(seed + 3000), 16, LONGEST)
     reaches = {}
     for name, model in models.items():
         reaches[name] = measure_gradients(model.rnn, model.embedding(words).detach(), name=name)
         print("   ", reaches[name].sentence())
-    pictures = {
-        "memory.png": curve_figure(
-            DISTANCES, curves, chance=1 / len(WORDS), title="Remembering the first word, by distance"
-        ),
-        "gradients.png": gradient_figure(reaches),
-    }
+    title = "Remembering the first word, by distance"
+    memory = curve_figure(DISTANCES, curves, chance=1 / len(WORDS), title=title)
     print("\n  Pictures:")
-    for name, figure in pictures.items():
+    for name, figure in {"memory.png": memory, "gradients.png": gradient_figure(reaches)}.items():
         figure.savefig(folder / name)
         print(f"    {folder / name}")

@@ -1,16 +1,16 @@
 """``elman evaluate --against``: how good models are by the length of the source, side by side (row A6)."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
-from elman.cli.output import fonts_told, put, put_json
-from elman.cli.probe import check_picture, save, told_apart
-from elman.cli.use import check_target, opened
+from matplotlib.figure import Figure
+
+from elman.cli.opening import check_target, open_run
+from elman.cli.output import Bucket, put, put_json, span
+from elman.cli.pictures import check_picture, run_labels, save_picture
+from elman.config import lookup
 from elman.errors import ArgumentError
 from elman.inspection.figures import curve_figure
-from elman.training.summary import network_name
+from elman.presentation.summary import network_name
 
 
 def compare(
@@ -27,65 +27,44 @@ def compare(
     if out is not None:
         check_picture(out)
     check_target(target, pairs)
-    found: dict[Path, list[dict[str, Any]]] = {}
+    found: dict[Path, list[Bucket]] = {}
     kinds = []
     for run in dict.fromkeys(runs):
-        predictor = opened(run, pairs, trust_code=trust_code)
-        figures, _ = predictor.evaluate(path, target)
-        if "by_length" not in figures:
-            raise ArgumentError(f"{run} is a {predictor.task.name} model; lengths are compared of seq2seq")
-        found[run] = figures["by_length"]
-        check_same_buckets(found)
-        model = predictor.config.model
-        kinds.append("no attention" if model.attention in (None, "none") else f"{model.attention} attention")
+        predictor = open_run(run, pairs, trust_code=trust_code)
+        measures, _ = predictor.evaluate(path, target)
+        if "by_length" not in measures:
+            raise ArgumentError(f"{run} is a {predictor.config.task} model; lengths are compared of seq2seq")
+        found[run] = measures["by_length"]
+        first, buckets = next(iter(found.items()))
+        if [*map(span, buckets)] != [*map(span, found[run])]:  # only where both cut sources in the same way
+            raise ArgumentError(
+                f"{first} and {run} read sources in different units; compare runs with the same"
+            )
+        model, generation = predictor.config.model, predictor.generation()
+        kinds.append(f"{lookup(model, 'attention') if generation.writer.attends else 'no'} attention")
         if as_json:
             network = network_name(model.model_dump(exclude_none=True))
             put_json({"run": str(run), "network": network, "by_length": found[run]})
-    results = dict(zip(told_apart(kinds, list(found)), found.values(), strict=True))
+    results = dict(zip(run_labels(kinds, list(found)), found.values(), strict=True))
     if not as_json:
         put(table(results))
     if out is not None:
-        with fonts_told():
-            figure = picture(results)
-        save(out, figure)
+        save_picture(out, lambda: picture(results))
 
 
-def check_same_buckets(found: dict[Path, list[dict[str, Any]]]) -> None:
-    """Sources are as long for one run as for the other only where both cut them in the same way."""
-    first, last = next(iter(found)), next(reversed(found))
-    if [span(bucket) for bucket in found[first]] != [span(bucket) for bucket in found[last]]:
-        raise ArgumentError(f"{first} and {last} read sources in different units; compare runs with the same")
-
-
-def table(results: dict[str, list[dict[str, Any]]]) -> str:
-    """Exact outputs and errors per token, by the length of the source."""
+def table(results: dict[str, list[Bucket]]) -> str:
     labels = list(results)
     wide = max(23, *map(len, labels))
     rows = [f"{'source':>9} {'outputs':>8}" + "".join(f"  {label:>{wide}}" for label in labels)]
     rows.append(f"{'':9} {'':8}" + f"  {'exact    errors a token':>{wide}}" * len(labels))
     for buckets in zip(*results.values(), strict=True):
         first = buckets[0]
-        rows.append(
-            f"{span(first):>9} {first['count']:>8,}"
-            + "".join(
-                f"  {format_pair(bucket['exact_match'], bucket['error_rate']):>{wide}}" for bucket in buckets
-            )
-        )
+        cells = (f"{one['exact_match']:>7.1%} {one['error_rate']:>14.1%}" for one in buckets)
+        rows.append(f"{span(first):>9} {first['count']:>8,}" + "".join(f"  {cell:>{wide}}" for cell in cells))
     return "\n".join(rows)
 
 
-def format_pair(exact: float, errors: float) -> str:
-    return f"{exact:>7.1%} {errors:>14.1%}"
-
-
-def span(bucket: dict[str, Any]) -> str:
-    """ "3–7", or "3" where it is one length."""
-    first, last = bucket["shortest"], bucket["longest"]
-    return f"{first}–{last}" if first != last else str(first)
-
-
-def picture(results: dict[str, list[dict[str, Any]]]) -> Any:
-    """Exact outputs against the length of the source, one line a run."""
+def picture(results: dict[str, list[Bucket]]) -> Figure:
     buckets = next(iter(results.values()))
     return curve_figure(
         [(bucket["shortest"] + bucket["longest"]) / 2 for bucket in buckets],

@@ -1,16 +1,18 @@
 """Talk goes to stderr, data to stdout."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO, TypeAlias
 
 from elman.errors import BackendNotice, FontNotice, RunError, TrustNotice
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+Bucket = Mapping[str, float]  # by the length of sources: shortest, longest, count, exact_match, error_rate
+Answer = dict[str, Any]  # what a trained model says to one text
 
 
 def say(line: str = "") -> None:
@@ -18,14 +20,12 @@ def say(line: str = "") -> None:
 
 
 def put(line: str) -> None:
-    """One line of data."""
     if sys.stdout is not None:  # so it is where the shell closed it
         with written():
             sys.stdout.write(line + "\n")
 
 
 def flush() -> None:
-    """What was put so far is on its way."""
     if sys.stdout is not None:
         with written():
             sys.stdout.flush()
@@ -40,9 +40,8 @@ def written() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python will flush what is left
         if isinstance(error, BrokenPipeError):
             raise SystemExit(141) from None
-        raise RunError(
-            f"the output cannot be written: {error.strerror}; make room, or write elsewhere"
-        ) from None
+        problem = f"the output cannot be written: {error.strerror}"
+        raise RunError(f"{problem}; make room, or write elsewhere") from None
 
 
 @contextmanager
@@ -51,11 +50,18 @@ def notices_told() -> Iterator[None]:
     with warnings.catch_warnings():
         before = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
             if issubclass(category, (BackendNotice, TrustNotice)):
                 say(f"elman: {message}")
             else:
-                before(message, category, *place, **more)
+                before(message, category, filename, lineno, file, line)
 
         warnings.showwarning = show
         yield
@@ -71,15 +77,19 @@ def fonts_told() -> Iterator[None]:
         say(str(notice.message))
 
 
-def put_json(value: Any) -> None:
+def put_json(value: Json) -> None:
     put(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
 
-def figures_table(figures: Mapping[str, Any]) -> str:
+def measures_table(measures: Mapping[str, Json]) -> str:
     """The plain numbers of an evaluation, one a line."""
-    rows = [(name, value) for name, value in figures.items() if isinstance(value, (int, float))]
+    rows = [(name, value) for name, value in measures.items() if isinstance(value, (int, float))]
     width = max((len(name) for name, _ in rows), default=0)
-    return "\n".join(
-        f"  {name:<{width}}  {value:,}" if isinstance(value, int) else f"  {name:<{width}}  {value:.4f}"
-        for name, value in rows
-    )
+    forms = {name: "," if isinstance(value, int) else ".4f" for name, value in rows}
+    return "\n".join(f"  {name:<{width}}  {value:{forms[name]}}" for name, value in rows)
+
+
+def span(bucket: Bucket) -> str:
+    """ "3–7", or "3" where it is one length."""
+    first, last = bucket["shortest"], bucket["longest"]
+    return f"{first}–{last}" if first != last else str(first)

@@ -1,24 +1,18 @@
 """``elman score --probe``: what language models remember, side by side (row L5)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
-from elman.cli.output import fonts_told, put, put_json, say
-from elman.config import Config, changed
+from elman.cli.output import put, put_json, say
+from elman.cli.pictures import check_picture, run_labels, save_picture
+from elman.config import changed, lookup
 from elman.corpora.base import ProbedCorpus, ProbeItem
 from elman.errors import ArgumentError
 from elman.inspection.probes import ProbeResult, measure, probe_figure, readable, table
 from elman.predictor import Predictor, load
 from elman.registry import CELLS, CORPORA
-from elman.tasks.lm import Lm
-from elman.training.session import explained
 
 ITEMS, SEED = 4000, 1  # the same questions for everyone
 SHOWN = 5  # unknown words that an error names
-PICTURES = (".png", ".svg", ".pdf")
 
 
 def probe(runs: list[Path], name: str, *, as_json: bool, out: Path | None, trust_code: bool) -> None:
@@ -36,16 +30,12 @@ def probe(runs: list[Path], name: str, *, as_json: bool, out: Path | None, trust
     found = [measure(predictor.score, items) for predictor in predictors]
     if as_json:
         for predictor, label, result in zip(predictors, labels_of(predictors), found, strict=True):
-            run = str(predictor.run)
-            put_json(
-                {"probe": name, "run": run, "label": label, "skipped": ITEMS - len(items), **result.to_json()}
-            )
+            run, skipped = str(predictor.run), ITEMS - len(items)
+            put_json({"probe": name, "run": run, "label": label, "skipped": skipped, **result.to_json()})
     groups = by_model(predictors)
     labels = labels_of([predictors[numbers[0]] for numbers in groups])
-    results = {
-        label: ProbeResult.over([found[number] for number in numbers])
-        for label, numbers in zip(labels, groups, strict=True)
-    }
+    together = [ProbeResult.over([found[number] for number in numbers]) for numbers in groups]
+    results = dict(zip(labels, together, strict=True))
     if not as_json:
         put(f"{name}: is the right word more probable than the wrong one? Guessing gets 50 %.")
         for label, numbers in zip(labels, groups, strict=True):
@@ -54,38 +44,14 @@ def probe(runs: list[Path], name: str, *, as_json: bool, out: Path | None, trust
         put(f"\n{table(results)}")
     if out is not None:
         title = f"{name.capitalize()}: how far back does each network remember?"
-        with fonts_told():
-            figure = probe_figure(results, title=title)
-        save(out, figure)
+        save_picture(out, lambda: probe_figure(results, title=title))
 
 
 def by_model(predictors: list[Predictor]) -> list[list[int]]:
     """The places of the runs, those together whose settings differ in nothing but the seed."""
-    groups: list[tuple[Config, list[int]]] = []
-    for place, predictor in enumerate(predictors):
-        settings = changed(predictor.config, {"training.seed": 1})
-        same = next((places for other, places in groups if other == settings), None)
-        if same is None:
-            groups.append((settings, [place]))
-        else:
-            same.append(place)
-    return [places for _, places in groups]
-
-
-def check_picture(out: Path) -> None:
-    """Said before any work."""
-    if out.suffix.lower() not in PICTURES:
-        raise ArgumentError(f"{out}: a picture ends in {', '.join(PICTURES)}")
-    if not out.parent.is_dir():
-        raise ArgumentError(f"{out}: there is no folder {out.parent}")
-    if out.is_dir():
-        raise ArgumentError(f"{out} is a folder; name a file in it")
-
-
-def save(out: Path, figure: Figure) -> None:
-    with explained(out):
-        figure.savefig(out)
-    say(f"picture: {out}")
+    settings = [changed(predictor.config, {"training.seed": 1}) for predictor in predictors]
+    firsts = [settings.index(one) for one in settings]
+    return [[place for place, one in enumerate(firsts) if one == first] for first in dict.fromkeys(firsts)]
 
 
 def probed(name: str) -> ProbedCorpus:
@@ -99,35 +65,29 @@ def probed(name: str) -> ProbedCorpus:
 
 def known_items(predictor: Predictor, items: list[ProbeItem], name: str) -> list[ProbeItem]:
     """The questions without those that have a word the model does not know; how many is said."""
-    task = predictor.task
-    if not isinstance(task, Lm):
-        raise ArgumentError(f"{predictor.run} is a {task.name} model; a probe asks language models")
-    known, missing = readable(items, task.unit.split, task.vocabulary)
+    if predictor.task.scorer is None:
+        kind = f"{predictor.run} is a {predictor.config.task} model"
+        raise ArgumentError(f"{kind}; a probe asks language models")
+    field = predictor.task.scorer.field
+    known, missing = readable(items, field.split, field.vocabulary)
     if not missing:
         return known
     words = ", ".join(sorted(missing)[:SHOWN]) + (" …" if len(missing) > SHOWN else "")
     unknown = f"{predictor.run} does not know {len(missing)} words of the probe ({words})"
     if not known:
-        raise ArgumentError(
-            f"{unknown}, which leaves no question; train on builtin:{name} or on text with them"
-        )
-    say(
-        f"{unknown}; skipped {len(items) - len(known):,} of {len(items):,} questions with them, for every run"
-    )
+        remedy = f"train on builtin:{name} or on text with them"
+        raise ArgumentError(f"{unknown}, which leaves no question; {remedy}")
+    skipped = f"{len(items) - len(known):,} of {len(items):,} questions"
+    say(f"{unknown}; skipped {skipped} with them, for every run")
     return known
 
 
 def labels_of(predictors: list[Predictor]) -> list[str]:
-    return told_apart([kind_of(predictor) for predictor in predictors], [one.run for one in predictors])
-
-
-def told_apart(kinds: list[str], runs: list[Path]) -> list[str]:
-    """The kinds of network where they differ, otherwise the names of the folders, or the whole paths."""
-    folders, paths = [run.name for run in runs], list(map(str, runs))
-    return next(labels for labels in (kinds, folders, paths) if len({*labels}) == len(labels))
+    return run_labels([kind_of(predictor) for predictor in predictors], [one.run for one in predictors])
 
 
 def kind_of(predictor: Predictor) -> str:
     """ "Elman", "LSTM"; a comparator is called by its own name."""
     model = predictor.config.model
-    return CELLS.find(model.cell).__name__ if model.encoder == "rnn" else str(model.encoder)
+    network = str(lookup(model, "network"))
+    return CELLS.find(model.cell).__name__ if network == "rnn" else network

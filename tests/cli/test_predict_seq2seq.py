@@ -271,7 +271,7 @@ def test_a_run_is_evaluated_on_files_of_its_own_layout_and_of_others_E8(layout, 
         {"decoding.beam": 500},
         {"decoding.beam": 4, "decoding.n_best": 4, "decoding.coverage_penalty": 0.5},
         {"decoding.strategy": "sample", "decoding.top_k": 500},
-        {"decoding.strategy": "diverse", "decoding.beam": 40},
+        {"decoding.strategy": "diverse", "decoding.n_best": 40},
     ],
     ids=str,
 )

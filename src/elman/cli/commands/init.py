@@ -1,14 +1,13 @@
-"""``elman init`` and ``elman corpora``: what there is to set and to train on."""
+"""``elman init``: what there is to set."""
 
-from __future__ import annotations
+from inspect import getdoc
+from typing import Annotated
 
-import itertools
+import typer
 
-from elman.cli.output import put, put_json
-from elman.config import Config, Section, describe, to_toml, validate
-from elman.errors import ArgumentError
-from elman.registry import CORPORA, TASKS
-from elman.training.run import settings_class
+from elman.cli.options import TaskName
+from elman.cli.output import put
+from elman.registry import TASKS
 
 REFERENCE = """# Settings
 
@@ -35,26 +34,38 @@ have the setting, or have it so; nothing there means all of them.
 """
 
 
-def init(task: str) -> None:
-    """A complete commented TOML on stdout."""
+def init(
+    task: TaskName = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="The settings of all tasks as a page instead.")
+    ] = False,
+) -> None:
+    """Print a complete commented TOML of a task's settings."""
+    if markdown == (task is not None):
+        raise typer.BadParameter("name a task, or ask for the page of all with --markdown", param_hint="TASK")
+    if task is None:
+        put(reference().rstrip("\n"))
+        return
+    from elman.config import to_toml, validate
+    from elman.training.settings import settings_class
+
     config = validate(settings_class(task), {"task": task})
     put(f"# All settings of elman train {task}. What is unset is chosen from the data.\n")
     put(to_toml(config, comments=True).rstrip("\n"))
 
 
-def markdown() -> None:
-    """The reference of all tasks on stdout."""
-    put(reference().rstrip("\n"))
-
-
 def reference() -> str:
     """All settings of all tasks as a page; a row that is not the same for all says whose it is."""
+    from elman.config import Config, Section, describe
+    from elman.training.settings import settings_class
+
     sections: dict[str, str] = {}
     rows: dict[tuple[str, str, str, str], list[str]] = {}
-    for config in (Config(task=""), *(settings_class(task)(task=task) for task in TASKS.names())):
-        for name, value in config:
-            if isinstance(value, Section):
-                sections.setdefault(name, (type(value).__doc__ or "").strip())
+    kinds: list[type[Config]] = [Config, *map(settings_class, TASKS.names())]
+    for kind in kinds:
+        for name, field in kind.model_fields.items():
+            if isinstance(field.get_default(), Section):
+                sections.setdefault(name, getdoc(type(field.get_default())) or "")
     for task in TASKS.names():
         for row in describe(settings_class(task)):
             rows.setdefault(row, []).append(task)
@@ -70,37 +81,7 @@ def reference() -> str:
 
 def _row(row: tuple[str, str, str, str], tasks: list[str]) -> str:
     key, kind, default, description = row
+    kinds, usual = kind.replace(" | ", "` or `"), "—" if default == "from the data" else f"`{default}`"
+    what = description.replace("|", "&#124;").replace("<", "&lt;")
     only = "" if tasks == TASKS.names() else ", ".join(tasks)
-    cells = [
-        f"`{key}`",
-        f"`{kind}`".replace(" | ", "` or `"),
-        "—" if default == "from the data" else f"`{default}`",
-        description.replace("|", "&#124;").replace("<", "&lt;"),
-        only,
-    ]
-    return f"| {' | '.join(cells)} |"
-
-
-def corpora(*, as_json: bool) -> None:
-    """The built-in corpora, each with a sample; or with what it lacks on this machine."""
-    for name in CORPORA.names():
-        corpus = CORPORA.find(name)()
-        samples, missing = [], ""
-        try:
-            samples = list(itertools.islice(corpus.examples("train"), 2))
-        except ArgumentError as error:
-            missing = str(error)
-        if as_json:
-            put_json({"name": name, "task": corpus.task, "summary": corpus.summary, "samples": samples})
-            continue
-        put(f"builtin:{name}  ({corpus.task})\n  {corpus.summary}")
-        for sample in samples:
-            put(f"    {'  ⇥  '.join(shown(value) for value in sample.values())}")
-        if missing:
-            put(f"    {missing}")
-        put("")
-
-
-def shown(value: object) -> str:
-    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return text if len(text) <= 70 else f"{text[:69]}…"
+    return f"| `{key}` | `{kinds}` | {usual} | {what} | {only} |"

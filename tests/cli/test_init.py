@@ -11,7 +11,7 @@ from elman.config import describe, read_toml, validate
 from elman.corpora.dates import Dates
 from elman.errors import ArgumentError
 from elman.registry import CORPORA, TASKS
-from elman.training.run import settings_class
+from elman.training.settings import settings_class
 from tiny import elman
 
 

@@ -1,36 +1,29 @@
 """``elman demo``: an encoder–decoder with attention learns to read dates, and shows where it looks."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from pathlib import Path
-from typing import Any
 
-from elman.cli.train import collect, networks, see_through
-from elman.cli.use import draw
+from elman.cli.pictures import draw_alignments
+from elman.cli.training import collect, see_through
+from elman.config import lookup
 from elman.corpora.dates import VISITOR, languages
 from elman.errors import RunExistsError
 from elman.predictor import Predictor, load
+from elman.presentation.progress import Progress
 from elman.training.loop import Trainer, count_parameters
-from elman.training.progress import Progress
-from elman.training.run import Prepared, begin
+from elman.training.preparing import Prepared
+from elman.training.run import begin
 from elman.training.session import run_lock
 
 CORPUS = "builtin:dates"
 MARK = ".demonstration"  # in the folder of a run: the next demonstration may take its place
 PICTURES = ("alignment.png", "alignment.html")
-DRAWN = (  # every machine has these scripts
-    "the 20th of July, 1969",
-    "12 апреля 1961 г.",
-    "٢٠ نوفمبر ٢٠٢٢",
-    "Donnerstag, 9. November 1989",
-)
-SHOWN = ("event", "update", "epoch", "exact_match", "improved", "time")  # of a validation
+# Every machine has these scripts.
+DRAWN = ("the 20th of July, 1969", "12 апреля 1961 г.", "٢٠ نوفمبر ٢٠٢٢", "Donnerstag, 9. November 1989")
 
 
 def show(folder: Path, seed: int) -> None:
-    """Train, measure, try, draw, and say how to go on."""
     languages()  # without Babel there is no corpus, which is said before anything is removed
     make_room(folder)
     run = folder / "run"
@@ -38,16 +31,15 @@ def show(folder: Path, seed: int) -> None:
     print("A network learns it now, in about two minutes on two cores.\n", flush=True)
     begin(run, collect("seq2seq", None, {"train": CORPUS}, None, [f"training.seed={seed}"], None))
     (run / MARK).touch()
-    see_through(run, [Calm()], announce)
+    see_through(run, [Progress(only="exact_match")], announce)
     predictor = load(run, settings={"evaluation.metrics": []})
-    figures, _ = predictor.evaluate(f"{CORPUS}/test")
-    print(f"\n{figures['exact_match']:.2%} of {figures['sources']:,} dates it has never seen come out right.")
-    print("Dates a visitor may try:\n")
-    for line in answers(predictor):
-        print(line)
-    aligned = [predictor.alignment(one) for one in predictor.predict(DRAWN, trace=0)]
+    measures, _ = predictor.evaluate(f"{CORPUS}/test")
+    right, count = f"{measures['exact_match']:.2%}", f"{measures['sources']:,}"
+    print(f"\n{right} of {count} dates it has never seen come out right.")
+    print("Dates a visitor may try:\n", *answers(predictor), sep="\n")
+    aligned = [predictor.alignment(one) for one in predictor.details(DRAWN, trace=0)]
     for name in PICTURES:
-        draw(folder / name, aligned)
+        draw_alignments(folder / name, aligned)
     print(f"\n{advice(folder)}")
 
 
@@ -63,30 +55,15 @@ def make_room(folder: Path) -> None:
             raise RunExistsError(f"{path} is no demonstration's; move it, or name another folder with --out")
 
 
-class Calm:
-    """Progress with one figure a validation: how many dates are right."""
-
-    def __init__(self) -> None:
-        self.progress = Progress()
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        whole = event["event"] != "validation"
-        self.progress(event if whole else {name: event[name] for name in SHOWN})
-
-    def close(self) -> None:
-        self.progress.close()
-
-
 def announce(prepared: Prepared, trainer: Trainer) -> None:
-    """What is about to be trained."""
-    task = prepared.task
-    print(f"{networks(task)}, {task.config.model.attention} attention:", end=" ")
+    network = prepared.task.describe(trainer.model)[0]
+    print(f"{network}, {lookup(prepared.task.config, 'model.attention')} attention:", end=" ")
     print(f"{count_parameters(trainer.model):,} parameters, {len(prepared.train):,} dates", flush=True)
 
 
 def answers(predictor: Predictor) -> list[str]:
     """A line a date; its writing comes last, for it may run from right to left."""
-    found = predictor.predict([source for source, _ in VISITOR])
+    found = [one.line for one in predictor.details([source for source, _ in VISITOR])]
     width = max(map(len, found))
     return [
         f"  {'✓' if answer == target else '✗'} {answer:<{width}}  {source}"
@@ -95,7 +72,6 @@ def answers(predictor: Predictor) -> list[str]:
 
 
 def advice(folder: Path) -> str:
-    """What to do with the trained run."""
     run = shlex.quote(str(folder / "run"))
     rows = {
         "where it looked": " · ".join(str(folder / name) for name in PICTURES),

@@ -1,1 +1,0 @@
-"""``elman bench``: the engine beside ``torch.nn`` on this machine, in one run."""

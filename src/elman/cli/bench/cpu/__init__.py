@@ -1,1 +1,0 @@
-"""What is measured on the CPU, and how."""

@@ -1,1 +1,0 @@
-"""What is measured on a CUDA device, and how."""

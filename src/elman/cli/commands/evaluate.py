@@ -1,0 +1,71 @@
+"""``elman evaluate``: how good a trained run is on a file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elman.cli.options import AsJson, Ensemble, Run, Set, TrustCode
+from elman.cli.output import Bucket, measures_table, put, put_json, say, span
+from elman.cli.startup import quick_imports
+
+
+def evaluate(
+    run: Run,
+    file: Annotated[str, typer.Argument(help="A file laid out as the training data, or builtin:NAME/test.")],
+    target: Annotated[str | None, typer.Option(help="Second, line-aligned file.")] = None,
+    setting: Set = [],  # noqa: B006
+    ensemble: Ensemble = [],  # noqa: B006
+    against: Annotated[
+        list[Path],
+        typer.Option(metavar="RUN", help="Another run beside it, by the length of the source; repeatable."),
+    ] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="With --against: a picture (.png, .svg or .pdf).")] = None,
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Figures on a file: loss, perplexity, accuracy, F1, BLEU, whatever the task has.
+
+    Of an ensemble, losses are those of RUN alone; what is written is the ensemble's.
+    """
+    if against:
+        if ensemble:
+            raise typer.BadParameter("runs beside each other decide alone; leave out --ensemble")
+        with quick_imports():
+            from elman.cli.lengths import compare
+
+        compare([run, *against], file, target, setting, as_json=as_json, out=out, trust_code=trust_code)
+        return
+    if out is not None:
+        raise typer.BadParameter("--out belongs to --against")
+    with quick_imports():
+        from elman.cli.opening import check_target, open_run
+
+    predictor = open_run(run, setting, ensemble, trust_code=trust_code)
+    check_target(target, setting)
+    measures, repairs = predictor.evaluate(file, target)
+    for sentence in repairs.sentences():
+        say(f"repaired: {sentence}")
+    if ensemble:
+        say(f"losses and accuracy are those of {run} alone; what is written is the ensemble's")
+    report = measures.pop("report", None)
+    if as_json:
+        put_json(measures)
+        return
+    put(measures_table(measures))
+    remarks = [f"  {name:<4}  {signature}" for name, signature in measures.get("signatures", {}).items()]
+    remarks += [f"  {note}" for note in measures.get("notes", [])]
+    for part in ("\n".join(remarks), report, length_table(measures.get("by_length", []))):
+        if part:
+            put(f"\n{part}")
+
+
+def length_table(buckets: Sequence[Bucket]) -> str:
+    if not buckets:
+        return ""
+    rows = [f"  {'source tokens':>13}  {'count':>7}  {'exact match':>11}  {'error rate':>10}"]
+    for one in buckets:
+        scores = f"{one['exact_match']:>11.4f}  {one['error_rate']:>10.4f}"
+        rows.append(f"  {span(one):>13}  {one['count']:>7,}  {scores}")
+    return "\n".join(rows)

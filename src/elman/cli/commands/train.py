@@ -1,0 +1,112 @@
+"""``elman train``: from a file to a run."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from elman.cli.options import AsJson, Set, TaskName, TrustCode
+from elman.cli.output import put_json, say
+from elman.cli.startup import quick_imports
+
+if TYPE_CHECKING:
+    from elman.config import Config
+
+
+def train(
+    task: TaskName = None,
+    train: Annotated[str | None, typer.Option(help="Training file, or builtin:NAME (elman corpora).")] = None,
+    train_target: Annotated[str | None, typer.Option(help="Second, line-aligned training file.")] = None,
+    dev: Annotated[str | None, typer.Option(help="Validation file; a part is held out without.")] = None,
+    dev_target: Annotated[str | None, typer.Option(help="Second, line-aligned validation file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings as TOML (elman init TASK).")] = None,
+    columns: Annotated[str | None, typer.Option(help="Which column is what: text=1,label=0.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="tab, comma, space or one character.")] = None,
+    separator: Annotated[
+        str | None, typer.Option(help="What stands between the two sides of a line: ' <SEPARATOR> '.")
+    ] = None,
+    prefix: Annotated[str | None, typer.Option(help="What every line begins with, as 'IN: '.")] = None,
+    setting: Set = [],  # noqa: B006
+    baseline: Annotated[
+        str | None, typer.Option(help="A comparator instead of the network: ngram, window or bag.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run exactly where it was saved.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Sizes, memory, time and the first batch; no training.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option(help="No progress.")] = False,
+    tensorboard: Annotated[bool, typer.Option(help="Also write TensorBoard files into the run.")] = False,
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model from a file; what is not set is chosen for the data."""
+    with quick_imports():
+        from elman.cli import training as work
+
+    files = {"train": train, "train_target": train_target, "dev": dev, "dev_target": dev_target}
+    files |= {"delimiter": delimiter, "separator": separator, "prefix": prefix}
+    given = task or config or train
+    if resume and not given and setting:
+        raise typer.BadParameter("a continued run keeps its settings; leave out --set", param_hint="--set")
+    settings = work.collect(task, config, files, columns, setting, baseline) if given else None
+    if dry_run:
+        if settings is None:
+            raise typer.BadParameter("what should be tried? Name a task and --train", param_hint="--dry-run")
+        try_out(settings, as_json=as_json)
+        return
+    if out is None:
+        raise typer.BadParameter("where should the run go? Name a folder", param_hint="--out")
+    last = work.train(
+        settings, out, resume=resume, quiet=quiet, tensorboard=tensorboard, trust_code=trust_code
+    )
+    say(f"best {last['metric']} {last['best']:.4f} at update {last['best_update']} ({last['reason']})")
+    say(f"curves and samples: {out / 'report.html'}")
+    name = shlex.quote(str(out))
+    say(f"use it: elman predict {name} · elman evaluate {name} FILE")
+    if as_json:
+        put_json(last)
+
+
+def try_out(config: Config, *, as_json: bool) -> None:
+    """Everything but training: sizes, memory, an estimate of the time, and the first batch."""
+    from torch import Tensor
+
+    from elman.cli.training import announce
+    from elman.training.loop import count_parameters
+    from elman.training.preparing import prepare
+    from elman.training.run import build
+    from elman.training.settings import make_task
+
+    task = make_task(config)
+    prepared = prepare(task)
+    trainer = build(prepared)
+    announce(prepared, trainer)
+    weights = count_parameters(trainer.model)
+    copies = {"adam": 4, "adamw": 4}.get(str(trainer.settings.optimizer), 2)
+    copies += trainer.averaging.kind != "none"
+    parts: tuple[object, ...] = task.collate(prepared.train, task.epoch(prepared.train, 0)[0], trainer.device)
+    values = [one for part in parts for one in (getattr(part, "__dict__", None) or {"": part}).values()]
+    shapes = ", ".join("×".join(map(str, one.shape)) for one in values if isinstance(one, Tensor))
+    steps = iter(trainer.run())
+    next(steps)
+    start, measured = time.perf_counter(), min(5, max(1, trainer.total - 1))
+    for _ in range(measured):
+        next(steps, None)
+    seconds = (time.perf_counter() - start) / measured * trainer.total
+    for name, weight in trainer.model.named_parameters():
+        say(f"  {name:<40} {' × '.join(map(str, weight.shape))}")
+    say(f"memory of weights, gradients and optimiser: {weights * 4 * copies / 2**20:,.1f} MiB")
+    say(f"first batch: {shapes}")
+    say(f"time, by {measured} updates: about {seconds / 60:.1f} minutes")
+    if as_json:
+        work = {"parameters": weights, "bytes": weights * 4 * copies, "updates": trainer.total}
+        data = {"examples": len(prepared.train), "dev_examples": len(prepared.dev)}
+        settings = task.config.model_dump()
+        put_json({**work, "seconds": seconds, **data, "batch": shapes, "config": settings})

@@ -1,0 +1,229 @@
+"""From the words of a command line to a run: its settings, its training, and what is said of it."""
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from elman.cli.output import say
+from elman.config import (
+    Config,
+    changed,
+    check_read,
+    given_keys,
+    has_key,
+    lookup,
+    merge,
+    parse_settings,
+    part_names,
+    put,
+    read_toml,
+    validate,
+)
+from elman.errors import ConfigError, ElmanError, FileError, RunError, RunExistsError
+from elman.presentation.card import write_card
+from elman.presentation.events import Event
+from elman.presentation.progress import Progress
+from elman.presentation.report import write_report
+from elman.presentation.summary import Table
+from elman.presentation.tensorboard import TensorBoard
+from elman.registry import named_code
+from elman.storage.files import remove
+from elman.text.columns import parse_columns
+from elman.training.loop import Trainer, count_parameters
+from elman.training.preparing import Prepared
+from elman.training.run import begin, train_run
+from elman.training.session import LOCK, Interrupted, run_lock
+from elman.training.settings import read_config, settings_class
+from elman.training.sources import check_layout, corpus_settings, exists
+from elman.trust import Trust
+
+
+def collect(
+    task: str | None,
+    config: Path | None,
+    files: dict[str, str | None],
+    columns: str | None,
+    pairs: list[str],
+    baseline: str | None,
+) -> Config:
+    """The settings of a new run: the file's, then the command line's; later ones win."""
+    tables = read_toml(config) if config else {}
+    name = task or tables.get("task")
+    if name is None:
+        raise ConfigError("no task; name one: elman train lm|tag|classify|seq2seq|class2seq")
+    if task and tables.get("task", task) != task:
+        raise ConfigError(f"{config} is for the task {tables['task']!r}, the command line says {task!r}")
+    options: Table = {"task": name, **{f"data.{key}": value for key, value in files.items()}}
+    options["data.columns"] = None if columns is None else parse_columns(columns)
+    options["model.network"] = baseline
+    kind = settings_class(str(name))
+    if baseline is not None and not has_key(kind, "model.network"):
+        raise ConfigError(f"{name} has no comparator without recurrence; leave out --baseline")
+    said = parse_settings(pairs)
+    if said.get("task", name) != name:
+        raise ConfigError(f"--set says the task {said['task']!r}, not {name!r}; name one of them")
+    merged = merge(tables, nested(options), said)
+    data = merged.get("data")
+    train = data.get("train") if isinstance(data, dict) else None
+    suited = corpus_settings(train if isinstance(train, str) else None, str(name))
+    settings = validate(kind, merge(nested(suited), merged), config)
+    exists(settings)
+    paths = settings.data
+    layout = [f"data.{key}" for key in ("columns", "delimiter") if getattr(paths, key) is not None]
+    paired = paths.dev is None or paths.dev_target is not None  # else the one file may have columns
+    check_layout(paths.train_target if paired else None, layout)
+    if "-" in (paths.train, paths.train_target, paths.dev, paths.dev_target):
+        problem = "training reads its files more than once, standard input can be read only once"
+        raise FileError(problem, path="<stdin>", remedy="save it as a file")
+    for _, part in part_names(settings):
+        if part.of_code:
+            part.registry.find(part)  # what is wrong with it is said before any work
+    check_read(settings, given_keys(settings))
+    return changed(settings, dict(users_files(settings)))
+
+
+def nested(dotted: Table) -> Table:
+    """Settings by dotted key as tables; None is not set."""
+    tables: Table = {}
+    for key, value in dotted.items():
+        if value is not None:
+            put(tables, key, value)
+    return tables
+
+
+def users_files(config: Config) -> Iterator[tuple[str, str | list[str]]]:
+    """Settings that name a class in a user's file, by its whole path: a run finds it from any folder."""
+    for key in {key.rstrip("0123456789").rstrip(".") for key, _ in part_names(config)}:
+        value = lookup(config, key)
+        if isinstance(value, list):
+            yield key, [whole_path(name) for name in value]
+        elif isinstance(value, str):
+            yield key, whole_path(value)
+
+
+def whole_path(name: str) -> str:
+    file, _, part = name.rpartition(":")
+    return f"{Path(file).resolve()}:{part}" if file.endswith(".py") else name
+
+
+def train(
+    config: Config | None,
+    run: Path,
+    *,
+    resume: bool = False,
+    quiet: bool = False,
+    tensorboard: bool = False,
+    trust_code: bool = False,
+) -> Event:
+    """Begin or continue a run and see it to its end; its last event."""
+    observers: list[Progress | TensorBoard] = []
+    if tensorboard:  # first of all: where its package is missing, nothing begins
+        observers.append(TensorBoard(run / "tensorboard"))
+    there, continued = run.exists(), resume and (run / "config.toml").is_file()
+    trust = Trust(run, everything=trust_code)
+    if config is not None:
+        trust.add(named_code((name for _, name in part_names(config)), None).values())
+    if continued:
+        check_same(config, read_config(run, trust))
+    elif config is None:
+        raise ConfigError(f"{run} holds nothing to resume; start it with a task and --train")
+    else:
+        begin(run, config)
+    observers.insert(0, Progress(quiet=quiet))
+    try:
+        return see_through(run, observers, announce, trust, continued=continued, there=there)
+    except FileError as error:
+        path = Path(str(error.path))
+        if continued and not path.is_absolute() and not path.exists():
+            error.remedy = (
+                "paths of a run are relative to the folder where its training began: continue it from there, "
+                f"or write whole paths into {run / 'config.toml'} and delete its first line"
+            )
+        raise
+
+
+def see_through(
+    run: Path,
+    observers: Sequence[Progress | TensorBoard],
+    announce: Callable[[Prepared, Trainer], None],
+    trust: Trust | None = None,
+    *,
+    continued: bool = False,
+    there: bool = False,
+) -> Event:
+    """Train a run that has begun to its end, and write its report and card; its last event.
+
+    A signal ends the program, and says how to go on. A start that fails takes its folder away again,
+    or empties one that was ``there`` before. A run that is ``continued`` stays: what is in it may be a
+    user's, or another process's.
+    """
+    try:
+        return train_run(run, [*observers], say, announce, trust)
+    except Interrupted as stop:
+        say(f"{stop}. Continue with:\n  elman train --out {shlex.quote(str(run))} --resume")
+        raise SystemExit(stop.exit_code) from None
+    except OSError:  # who read the messages has gone, or a disk is full: it can go on
+        raise
+    except Exception:  # a user's class may raise any
+        if not continued:
+            with suppress(OSError, RunExistsError), run_lock(run):  # else another process goes on with it
+                if not (run / "last").exists():  # there is nothing to go on from
+                    remove_run(run, empty=there)
+        raise
+    finally:
+        for observer in observers:
+            observer.close()
+        with suppress(OSError, ElmanError):  # what stopped the training is to be said, not this
+            if not isinstance(sys.exception(), RunError):  # nothing is told of a run that is damaged
+                write_report(run)
+                write_card(run)
+
+
+def remove_run(run: Path, *, empty: bool = False) -> None:
+    """The folder with all that is in it; or to be ``empty``, or where no more can go (a link, "."), that."""
+    for path in sorted(run.iterdir(), key=lambda path: path.name == LOCK):  # which holds others off
+        remove(path)
+    with suppress(OSError):
+        if not empty:
+            run.rmdir()
+
+
+def check_same(config: Config | None, kept: Config) -> None:
+    """A continued run keeps its settings: what is said again must be the same."""
+    tables = {} if config is None else config.model_dump(exclude_unset=True)
+    wrong = list(differences(tables, kept.model_dump()))
+    if tables and tables["task"] != kept.task:
+        wrong = [f"task is {tables['task']!r}, the run has {kept.task!r}"]
+    if wrong:
+        raise ConfigError("a continued run keeps its settings\n  " + "\n  ".join(wrong))
+
+
+def differences(said: Table, kept: Table, prefix: str = "") -> Iterator[str]:
+    """What is said otherwise than it was kept; some tables are the value of one setting."""
+    for key, value in said.items():
+        one_setting = key == "columns" or key.endswith("_options")
+        if isinstance(value, dict) and isinstance(kept.get(key), dict) and not one_setting:
+            yield from differences(value, kept[key], f"{prefix}{key}.")
+        elif value != kept.get(key):
+            yield f"{prefix}{key} is {value!r}, the run has {kept.get(key)!r}"
+
+
+def announce(prepared: Prepared, trainer: Trainer) -> None:
+    for name, part in (("train", prepared.train), ("dev", prepared.dev)):
+        about = prepared.about[name]
+        same = part is prepared.train and name == "dev"
+        held = " (the training data)" if same else " (held out)" if about["part"] == "held-out" else ""
+        say(f"{name}: {len(part):,} examples from {about['path']}{held}")
+        for repair, count in about["repairs"].items():
+            say(f"  repaired: {repair}: {count:,}")
+    for note in prepared.statistics.notes:
+        say(note)
+    network, *more = prepared.task.describe(trainer.model)
+    say(f"network: {network}, {count_parameters(trainer.model):,} parameters")
+    for line in more:
+        say(f"  {line}")
+    s = trainer.settings
+    trained = f"{trainer.total:,} updates of {s.optimizer}, rate {s.learning_rate}, {s.schedule}"
+    say(f"training: {'none, the model is counted' if trainer.counted else trained}")
