@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -24,20 +21,34 @@ from typing import Any
 
 import corpus
 import torch
-from sides import SCORES, Bench, PlainWriter, Training, fresh, ours_loss, plain_loss, prepare, trained
-from weights import to_plain
+from contenders import (
+    SCORES,
+    PlainWriter,
+    Training,
+    Workload,
+    fresh,
+    ours_loss,
+    ours_write,
+    plain_loss,
+    prepare,
+    to_plain,
+    trained,
+)
 
 from elman import __version__
-from elman.cli.bench.machine import describe_machine
-from elman.cli.bench.measure import Times
+from elman.bench.machine import describe_machine
+from elman.bench.report import print_json, say
+from elman.bench.tables import align
+from elman.bench.timing import Rounds, Times, host_clock, take_turns
 from elman.config import DecodingSettings
 from elman.models.seq2seq import Seq2Seq as Model
-from elman.tasks.seq2seq import TOGETHER, Seq2Seq
+from elman.tasks.seq2seq import Seq2Seq
+from elman.tasks.seq2seq_writer import TOGETHER
 
 GROUPS = ("decoding", "training", "lengths", "memory")
 SEARCHES = {
-    "greedy": DecodingSettings(strategy="greedy", max_length=60, copy_unknown=False),
-    "beam 5": DecodingSettings(strategy="beam", beam=5, max_length=60, copy_unknown=False),
+    "greedy": DecodingSettings(strategy="greedy", max_length=60),
+    "beam 5": DecodingSettings(strategy="beam", beam=5, max_length=60),
 }
 TARGETS = {  # of the ratio
     ("greedy", "one by one"): 8.0,
@@ -72,10 +83,9 @@ class Scale:
     batches: int = 20  # of a timed run of training
     rounds: int = 5
 
-    def prepare(self, data: corpus.Corpus, placement: str) -> Bench:
-        return prepare(
-            data, placement, H=self.H, batch=self.batch, pairs=self.pairs, sentences=self.sentences
-        )
+    def prepare(self, data: corpus.Corpus, placement: str) -> Workload:
+        sizes = {"H": self.H, "batch": self.batch, "pairs": self.pairs, "sentences": self.sentences}
+        return prepare(data, placement, **sizes)
 
 
 QUICK = Scale(updates=150, sentences=200, batches=8, rounds=3)
@@ -83,7 +93,7 @@ QUICK = Scale(updates=150, sentences=200, batches=8, rounds=3)
 
 @dataclass(frozen=True)
 class Comparison:
-    """One line: ``work`` units in the seconds of either side. METHOD says what agreement is."""
+    """One line: ``work`` units in the seconds of either. METHOD says what agreement is."""
 
     group: str
     name: str
@@ -107,61 +117,58 @@ class Comparison:
 # ---- measuring -----------------------------------------------------------------------------------
 
 
-def in_turn(calls: Sequence[Callable[[], Any]], rounds: int) -> list[Times]:
-    """All of them round by round, each round beginning with another; garbage is collected in between."""
-    seconds: list[list[float]] = [[] for _ in calls]
-    for number in range(rounds):
-        for place in range(len(calls)):
-            chosen = (place + number) % len(calls)
-            gc.collect()
-            start = time.perf_counter()
-            calls[chosen]()
-            seconds[chosen].append(time.perf_counter() - start)
-    return [Times.of(one) for one in seconds]
+def in_turn(calls: Sequence[Callable[[], Any]], rounds: int) -> tuple[Times, ...]:
+    """All of them in so many rounds; garbage is collected in between."""
+
+    def clock(call: Callable[[], Any]) -> float:
+        gc.collect()
+        return host_clock(call)
+
+    return take_turns(calls, clock, Rounds(0, rounds, 0.0))
 
 
-def compare_decoding(bench: Bench, model: Model, search: str, rounds: int) -> Iterator[Comparison]:
+def compare_decoding(work: Workload, model: Model, search: str, rounds: int) -> Iterator[Comparison]:
     """Ours beside the peer sentence by sentence, and in batches in whichever order suits it."""
-    sources, settings = bench.sources, SEARCHES[search]
-    writer = PlainWriter(to_plain(model), bench.task, settings)
+    sources, settings = work.sources, SEARCHES[search]
+    writer = PlainWriter(to_plain(model), work.task, settings)
     batched = {
         "as given": partial(writer.write, sources, together=TOGETHER),
         "by length": partial(writer.write, sources, together=TOGETHER, by_length=True),
     }
-    ours = partial(bench.task.generate, model, sources, settings)
-    written = [answer["text"] for answer in ours()]
+    ours = partial(ours_write, work.task, model, sources, settings)
+    written = ours()
     tries = dict(zip(batched, in_turn(list(batched.values()), 2), strict=True))
     order = min(tries, key=lambda name: tries[name].median)
     peers = {"one by one": partial(writer.write, sources, together=1), "batched": batched[order]}
     times, *peer_times = in_turn([ours, *peers.values()], rounds)
     for (way, peer), its in zip(peers.items(), peer_times, strict=True):
         equal = sum(a == b for a, b in zip(written, peer(), strict=True)) / len(sources)
-        name = f"{search}, {bench.attention} vs {way}" + (f" {order}" if way == "batched" else "")
+        name = f"{search}, {work.attention} vs {way}" + (f" {order}" if way == "batched" else "")
         target = TARGETS[search, way]
         yield Comparison("decoding", name, "sentences", len(sources), times, its, target, equal)
 
 
-def compare_training(bench: Bench, scale: Scale) -> Comparison:
+def compare_training(work: Workload, scale: Scale) -> Comparison:
     """The same batches, from the same fresh weights."""
-    model = fresh(bench.task)
+    model = fresh(work.task)
     peer = to_plain(model)
-    batches = list(bench.batches(scale.batches))
-    sides = [
-        Training(model, partial(ours_loss, bench.task, model)),
+    batches = list(work.batches(scale.batches))
+    both = [
+        Training(model, partial(ours_loss, work.task, model)),
         Training(peer, partial(plain_loss, peer)),
     ]
-    ours_first, first = (float(side.loss(batches[0]).detach()) for side in sides)
-    calls = [partial(update_all, side, batches) for side in sides]
+    ours_first, first = (float(training.loss(batches[0]).detach()) for training in both)
+    calls = [partial(update_all, training, batches) for training in both]
     in_turn(calls, 1)
     ours, its = in_turn(calls, scale.rounds)
     return Comparison(
         "training",
-        f"{bench.attention}, batches of {scale.batch}",
+        f"{work.attention}, batches of {scale.batch}",
         "tokens",
         sum(int(batch[1].sum()) + int(batch[4].sum()) for batch in batches),
         ours,
         its,
-        TARGETS["training", bench.task.config.model.placement],
+        TARGETS["training", work.task.config.model.placement],
         abs(ours_first - first) / first,
     )
 
@@ -171,26 +178,26 @@ def update_all(update: Training, batches: Sequence[Any]) -> None:
         update(batch)
 
 
-def measure_lengths(bench: Bench, model: Model, rounds: int) -> list[dict[str, Any]]:
+def measure_lengths(work: Workload, model: Model, scale: Scale) -> list[dict[str, Any]]:
     """What a token costs, by the length of the outputs: it should not grow with it."""
-    sources = bench.sources[:TOGETHER]
+    sources = work.sources[:TOGETHER]
     found = []
     for search, usual in SEARCHES.items():
         forced = [usual.model_copy(update={"min_length": n, "max_length": n}) for n in FORCED]
-        calls = [partial(bench.task.generate, model, sources, settings) for settings in forced]
-        for length, times in zip(FORCED, in_turn(calls, rounds), strict=True):
+        calls = [partial(ours_write, work.task, model, sources, settings) for settings in forced]
+        for length, times in zip(FORCED, in_turn(calls, scale.rounds), strict=True):
             cost = 1e6 * times.median / (len(sources) * length)
             found.append({"search": search, "length": length, "microseconds_a_token": cost})
     return found
 
 
-def measure_memory(bench: Bench, model: Model) -> list[dict[str, Any]]:
+def measure_memory(work: Workload, model: Model, scale: Scale) -> list[dict[str, Any]]:
     """The peak of beam search by its width, each in a process of its own."""
-    task, sources = bench.task, bench.sources[:TOGETHER]
+    task, sources = work.task, work.sources[:TOGETHER]
     found = []
     for beam in BEAMS:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            given = task.config, task.tables(), model.state_dict(), sources, beam
+            given = task.config, task.state(), model.state_dict(), sources, beam
             spent = pool.submit(peak_memory, *given).result()
         rows = len(sources) * beam
         found.append({"beam": beam, "rows": rows, "megabytes": spent / 1e6})
@@ -205,15 +212,15 @@ def peak_memory(config: Any, tables: Any, weights: Any, sources: list[str], beam
     model = fresh(task).eval()
     model.load_state_dict(weights)
     settings = SEARCHES["beam 5"].model_copy(update={"beam": beam})
-    task.generate(model, sources[:1], SEARCHES["greedy"])
+    ours_write(task, model, sources[:1], SEARCHES["greedy"])
     before = peak_bytes()
-    task.generate(model, sources, settings)
+    ours_write(task, model, sources, settings)
     return peak_bytes() - before
 
 
 def peak_bytes() -> int:
     """The most memory that this process has had; what it inherits from its parent's peak does not count."""
-    for line in Path("/proc/self/status").read_text().splitlines():
+    for line in Path("/proc/self/status").read_text().split("\n"):
         if line.startswith("VmHWM"):
             return int(line.split()[1]) * 1024
     raise SystemExit("the peak of memory is read from /proc; measure on Linux")
@@ -227,20 +234,23 @@ def run(data: corpus.Corpus, scale: Scale, kept: Path, groups: Sequence[str]) ->
     comparisons: list[Comparison] = []
     found: dict[str, Any] = {}
     for placement in SCORES:
-        bench = scale.prepare(data, placement)
+        work = scale.prepare(data, placement)
         if "training" in groups:
             say(f"training, attention {placement}")
-            comparisons.append(compare_training(bench, scale))
+            comparisons.append(compare_training(work, scale))
         if set(groups) <= {"training"}:
             continue
         name = f"{data.name}-{placement}-{scale.H}-{scale.pairs}-{scale.updates}.pt"
         say(f"a model to decode with, attention {placement}: {scale.updates} updates")
-        model = trained(bench, scale.updates, kept / name)
+        model = trained(work, scale.updates, kept / name)
         for search in SEARCHES if "decoding" in groups else ():
             say(f"decoding, attention {placement}, {search}")
-            comparisons += compare_decoding(bench, model, search, scale.rounds)
+            comparisons += compare_decoding(work, model, search, scale.rounds)
         if placement == "after":  # the rest is of the search, not of the model
-            found |= measure_search(bench, model, scale.rounds, groups)
+            for group, measured in (("lengths", measure_lengths), ("memory", measure_memory)):
+                if group in groups:
+                    say(group)
+                    found[group] = measured(work, model, scale)
     return {
         "version": __version__,
         "data": data.name,
@@ -252,18 +262,6 @@ def run(data: corpus.Corpus, scale: Scale, kept: Path, groups: Sequence[str]) ->
     }
 
 
-def measure_search(bench: Bench, model: Model, rounds: int, groups: Sequence[str]) -> dict[str, Any]:
-    """What the search itself costs in time and memory."""
-    found = {}
-    if "lengths" in groups:
-        say("lengths")
-        found["lengths"] = measure_lengths(bench, model, rounds)
-    if "memory" in groups:
-        say("memory")
-        found["memory"] = measure_memory(bench, model)
-    return found
-
-
 def lines(report: dict[str, Any]) -> Iterator[str]:
     """The report for people."""
     for group in ("decoding", "training"):
@@ -271,18 +269,19 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
         if cases:
             unit = cases[0]["unit"]
             header = (group, f"ours {unit}/s", f"plain {unit}/s", "ratio", "target", "agreement")
-            yield from ("", *table(header, [comparison_row(case) for case in cases]))
-    if "lengths" in report:
-        rows = [
-            (f"{one['search']}, {one['length']} tokens", f"{one['microseconds_a_token']:.1f}")
-            for one in report["lengths"]
-        ]
-        yield from ("", *table(("lengths", "µs a token"), rows))
-    if "memory" in report:
-        sizes = [
-            (f"beam {one['beam']}", str(one["rows"]), f"{one['megabytes']:.0f}") for one in report["memory"]
-        ]
-        yield from ("", *table(("memory", "rows", "MB"), sizes))
+            yield from ("", *align([header, *map(comparison_row, cases)]))
+    costs = [
+        (f"{one['search']}, {one['length']} tokens", one["microseconds_a_token"])
+        for one in report.get("lengths", ())
+    ]
+    if costs:
+        yield from ("", *align([("lengths", "µs a token"), *((name, f"{cost:.1f}") for name, cost in costs)]))
+    sizes = [
+        (f"beam {one['beam']}", str(one["rows"]), f"{one['megabytes']:.0f}")
+        for one in report.get("memory", ())
+    ]
+    if sizes:
+        yield from ("", *align([("memory", "rows", "MB"), *sizes]))
     yield from ("", f"How it was measured ({report['data']})", *(f"  {line}" for line in report["method"]))
     yield from ("", "Machine", *(f"  {name}: {value}" for name, value in report["machine"].items()))
 
@@ -297,22 +296,6 @@ def comparison_row(case: dict[str, Any]) -> tuple[str, ...]:
         f"{case['target']:g}×" + ("" if case["reached"] else " missed"),
         agreement,
     )
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Aligned lines: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (header, *rows)
-    ]
-
-
-def say(what: str) -> None:
-    print(f"· {what}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -330,7 +313,7 @@ def main() -> None:
         scale = QUICK if given.quick else Scale()
         report = run(corpus.find(given.data), scale, given.cache or Path(scratch), given.only)
     if given.json:
-        print(json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False))
+        print_json(report)
     else:
         print("\n".join(lines(report)))
 

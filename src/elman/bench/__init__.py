@@ -1,0 +1,1 @@
+"""``elman bench``: the engine beside ``torch.nn`` on this machine, in one run."""

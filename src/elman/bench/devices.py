@@ -1,0 +1,105 @@
+"""What belongs to a kind of device: its cases and tables, how it is measured, and what is told of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+
+from elman.bench.cases import CPU_GROUPS, CUDA_GROUPS, Case, cpu_grid, cuda_grid
+from elman.bench.contenders import DTYPES, OURS
+from elman.bench.floors import BARRIER, H200, Rates, measure_rates
+from elman.bench.machine import Facts, describe_card, describe_machine
+from elman.bench.measure import BLOCK, ROUNDS, numbers
+from elman.bench.model import CLIP, DROPOUT, VOCABULARY
+from elman.bench.tables import cpu_columns, cuda_columns
+from elman.bench.timing import in_one_line
+from elman.errors import ElmanError
+
+JSON = Mapping[str, "JSON"] | Sequence["JSON"] | str | float | None
+
+THOROUGH = ROUNDS["cuda", False]
+CPU_METHOD = (
+    "float32; input as wide as the state; one layer; batch-first on both sides",
+    "training: forward and backward, gradients to x, the initial state and all weights",
+    "ours, peer: medians of runs in turn in one process; ratio: peer / ours, above 1 we are faster",
+    f"streams: blocks of {BLOCK} calls of one side; call by call in turn: see --json",
+    "worst error: ‖a−b‖/(‖b‖+1) over outputs, states and gradients, against the peer (where it has the "
+    "same equations) and, on two rows at either end of the batch, against a float64 loop",
+)
+CUDA_METHOD = (
+    "training: forward and backward from a zero state, gradients to x and all weights, all products included",
+    "inputs as wide as the state; ours batch-first; the peer time-major with flattened weights, its fastest",
+    "medians of times between CUDA events around single calls that find the device idle, all in turn in one "
+    f"process: {THOROUGH.warm_up} rounds of warming up, {THOROUGH.least} or more that count",
+    "graph: the whole training step replayed as a CUDA graph; eager: called in Python",
+    "ratios: peer / ours, above 1 we are faster; eager against eager; graph: the peer's graph against the "
+    "better of ours; asked: the least for both",
+    "tf32: float32 with TF32 products allowed in torch and cuDNN; off elsewhere",
+    "different lengths: from T/4 to T, the longest first, so that packing need not sort",
+    "error: ‖a−b‖/(‖b‖+1), the worst of outputs and gradients, in the case's numbers against a float64 loop, "
+    "on two rows at either end of the batch; peer's: its own where it has the same equations",
+    f"model: tied embedding and output, vocabulary {VOCABULARY:,}, dropout {DROPOUT}, autocast, "
+    f"cross-entropy, clipping at {CLIP}, gradient descent, state carried; only the recurrent layers differ; "
+    "times of one update",
+    "floor: barrier + product on chip + exchange through L2 of one step, in the best split over the "
+    f"{H200.programs} multiprocessors of an H200, at its peak rates (a barrier among 16 programs: "
+    f"{BARRIER[2][1]} µs, measured by a probe); a step is the pass less its large products, timed alone",
+)
+
+
+class Bench:
+    """What is measured on one kind of device, ``"cpu"`` or ``"cuda"``, and what is told of it."""
+
+    def __init__(self, device: str) -> None:
+        self.device, self.cuda = device, device == "cuda"
+        self.groups = CUDA_GROUPS if self.cuda else CPU_GROUPS  # their names and titles
+        self.columns = cuda_columns if self.cuda else cpu_columns  # of a group's table
+        self.rates: Rates | None = None
+        self.facts: Facts = {}
+
+    def grid(self) -> Iterator[Case]:
+        return cuda_grid() if self.cuda else cpu_grid()
+
+    def machine(self) -> Facts:
+        self.facts = self.facts or (describe_card() if self.cuda else describe_machine())
+        return self.facts
+
+    def prepare(self, *, quick: bool) -> Iterator[str]:
+        """Find out what is needed before the first case, and say what is being done."""
+        facts = self.machine()
+        if self.cuda:
+            yield f"measuring on {facts['card']}"
+            return
+        load, cores = (float(facts[name] or 0) for name in ("load", "cores"))
+        if load > cores / 4:
+            yield f"others are using this machine (load {load}): the figures will be off"
+        yield "measuring what the machine can do"
+        self.rates = measure_rates(quick=quick)
+
+    def method(self) -> tuple[str, ...]:
+        if self.cuda:
+            return CUDA_METHOD
+        assert self.rates is not None
+        floor = (
+            f"floor: the products at this machine's {self.rates.flops / 1e9:.0f} GFLOP/s; for fewer than 4 "
+            f"rows at least the reading of the recurrent weights at {self.rates.bytes / 1e9:.0f} GB/s, "
+            "all threads"
+        )
+        return (*CPU_METHOD, floor)
+
+    def constants(self) -> dict[str, JSON]:
+        """What results were compared with."""
+        if self.cuda:
+            return {"floor": {**asdict(H200), "barrier_microseconds": {str(n): us for n, us in BARRIER}}}
+        assert self.rates is not None
+        return {"rates": {"flops_per_second": self.rates.flops, "cached_bytes_per_second": self.rates.bytes}}
+
+    def explain(self, case: Case) -> list[str]:
+        """Which form the backend takes for the cell of a case, and why; or why it cannot serve it."""
+        from elman.recurrence.triton.backend import explain
+
+        dtype, directions = DTYPES[case.precision], 2 if case.bidirectional else 1
+        with numbers(case):
+            cell = OURS.get(case.ours, OURS["LSTM"])(case.H, case.H, initialisation="uniform")
+            try:
+                return list(explain(cell.to(self.device, dtype), case.B, dtype, directions=directions))
+            except ElmanError as error:
+                return [in_one_line(error)]
