@@ -16,8 +16,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from elman.errors import ArgumentError, FileError, FontNotice, ShapeError
-from elman.inspection.alignment import Alignment, write_alignments
+from elman.inspection.alignment import Alignment
 from elman.inspection.alignment_figure import MOST, alignment_figure
+from elman.inspection.alignment_file import write_alignments
 from elman.inspection.labels import LONGEST, visible
 
 STARTS = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF"}
@@ -247,7 +248,8 @@ def test_a_page_and_numbers_do_without_matplotlib(tmp_path: Path) -> None:
     code = (
         "import sys, numpy as np; from pathlib import Path\n"
         "import elman.predictor\n"
-        "from elman.inspection.alignment import Alignment, write_alignments\n"
+        "from elman.inspection.alignment import Alignment\n"
+        "from elman.inspection.alignment_file import write_alignments\n"
         "for name in ('a.html', 'a.json'):\n"
         "    write_alignments(Path(name), [Alignment(['a'], ['b'], np.ones((1, 1)))])\n"
         "sys.exit('matplotlib' in sys.modules)"

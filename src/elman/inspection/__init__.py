@@ -1,1 +1,1 @@
-"""Looking inside a network: how far back its gradient reaches, measured, drawn and said."""
+"""Tools that look inside a trained network: gradients through time, probes of memory, and attention."""

@@ -1,4 +1,4 @@
-"""Alignments as a picture, after Bahdanau, Cho and Bengio (2015), figure 3.
+"""This module draws alignments as a figure, after figure 3 of Bahdanau, Cho and Bengio (2015).
 
 The source runs along the top, the output down the side, one cell a weight. Every row is a softmax, so all
 pictures share one scale, white 0 and ink 1.
@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from numpy.typing import NDArray
 
 from elman.inspection.alignment import Alignment
 from elman.inspection.figures import FAINT, INK
@@ -38,11 +41,10 @@ GUIDED = 5  # tokens from one darker line to the next
 SHADES = LinearSegmentedColormap.from_list("ink", ["white", INK])
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One alignment with its labels, and its measures in points."""
+class Panel(NamedTuple):
+    """A panel is one alignment with its labels and its sizes in points."""
 
-    weights: np.ndarray[Any, Any]
+    weights: NDArray[np.floating]
     source: list[str]
     output: list[str]
     title: str  # of one or two lines
@@ -77,7 +79,7 @@ class Panel:
 
 
 def alignment_figure(alignments: Sequence[Alignment]) -> Figure:
-    """The first eight alignments as panels of one picture, with the scale below them.
+    """Draw the first eight alignments as panels of one figure, with the colour scale below them.
 
     >>> found = Alignment(["das", "Haus"], ["the", "house"], np.array([[0.9, 0.1], [0.2, 0.8]]))
     >>> figure = alignment_figure([found])
@@ -101,101 +103,69 @@ def alignment_figure(alignments: Sequence[Alignment]) -> Figure:
 
 
 def _arranged(panels: Sequence[Panel]) -> tuple[list[tuple[float, float]], float, float]:
-    """The places of the panels, from the top left, and the size of the picture nearest to a page's shape."""
+    """Place the panels from the top left, and choose the size of the figure nearest to a page's shape."""
 
     def arranged(columns: int) -> tuple[list[tuple[float, float]], float, float]:
         rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
         widths = [max(panel.width for panel in panels[i::columns]) + MARGIN for i in range(columns)]
         heights = [max(panel.height for panel in row) + MARGIN for row in rows]
-        places = [
-            (MARGIN + sum(widths[:j]), MARGIN + sum(heights[:i]))
-            for i, row in enumerate(rows)
-            for j in range(len(row))
-        ]
-        return places, MARGIN + sum(widths), MARGIN + sum(heights)
+        x, y = ([*accumulate(sizes, initial=MARGIN)] for sizes in (widths, heights))
+        places = [(x[k % columns], y[k // columns]) for k in range(len(panels))]
+        return places, x[-1], y[-1]
 
     sizes = [arranged(columns) for columns in range(1, len(panels) + 1)]
     return min(sizes, key=lambda size: abs(math.log(size[1] / size[2] / 1.4)))
 
 
 def _draw(figure: Figure, panel: Panel, x: float, top: float, lettering: Lettering) -> None:
-    """The panel with its upper left corner at these points from the picture's lower left."""
+    """Draw the panel with its upper left corner at these points from the figure's lower left."""
     cell, size = panel.cell, panel.size
     columns = cell * np.arange(max(len(panel.source), 1) + 1)  # their edges
     rows = cell * np.arange(max(len(panel.output), 1) + 1)
     axes = _axes(figure, x + panel.left, top - panel.height, columns[-1], rows[-1])
     axes.set(xlim=(0, columns[-1]), ylim=(rows[-1], 0))  # points, too, downwards
     if panel.weights.size:
-        axes.pcolormesh(
-            columns, rows, panel.weights, cmap=SHADES, vmin=0, vmax=1, edgecolors=GRID, linewidth=0.4
-        )
+        shades = axes.pcolormesh(columns, rows, panel.weights, cmap=SHADES, vmin=0, vmax=1)
+        shades.set(edgecolors=GRID, linewidth=0.4)
         axes.vlines(columns[GUIDED:-1:GUIDED], 0, rows[-1], color=GUIDE, linewidth=0.5)
         axes.hlines(rows[GUIDED:-1:GUIDED], 0, columns[-1], color=GUIDE, linewidth=0.5)
-    pen = Pen(axes, lettering)
+    write = partial(_write, axes, lettering)
     for label, edge in zip(panel.source, columns, strict=False):
         if panel.upright or stands(label):
-            pen.write(label, edge + cell / 2, -GAP - 0.2 * size, size, across="center")
+            write(label, edge + cell / 2, -GAP - 0.2 * size, size).set(ha="center")
         else:
-            pen.write(label, edge + cell / 2, -GAP, size, across="center", up="bottom", turned=True)
+            write(label, edge + cell / 2, -GAP, size).set(ha="center", va="bottom", rotation=90)
     for label, edge in zip(panel.output, rows, strict=False):
-        pen.write(label, -GAP, edge + cell / 2, size, across="right", up="center_baseline")
-    pen.write(ACROSS, 0, -panel.ceiling - GAP / 2, SMALL, colour=FAINT, up="bottom")
-    edge = 0.65 * CAPTION - panel.left
-    pen.write(DOWN, edge, 0, SMALL, colour=FAINT, across="right", up="top", turned=True)
-    pen.write(panel.title, -panel.left, -panel.above, TYPE, up="top")
+        write(label, -GAP, edge + cell / 2, size).set(ha="right", va="center_baseline")
+    write(ACROSS, 0, -panel.ceiling - GAP / 2, SMALL, FAINT).set(va="bottom")
+    write(DOWN, 0.65 * CAPTION - panel.left, 0, SMALL, FAINT).set(ha="right", va="top", rotation=90)
+    write(panel.title, -panel.left, -panel.above, TYPE).set(va="top")
 
 
-@dataclass(frozen=True)
-class Pen:
-    """Writes on axes with the fonts that the text needs, and no mathematics between dollar signs."""
-
-    axes: Axes
-    lettering: Lettering
-
-    def write(
-        self,
-        text: str,
-        x: float,
-        y: float,
-        size: float,
-        *,
-        across: str = "left",
-        up: str = "baseline",
-        turned: bool = False,
-        colour: str = INK,
-    ) -> None:
-        self.axes.text(
-            x,
-            y,
-            text,
-            ha=across,
-            va=up,
-            rotation=90 if turned else 0,
-            color=colour,
-            fontproperties=self.lettering.properties(text, size),
-            parse_math=False,
-        )
+def _write(
+    axes: Axes, lettering: Lettering, text: str, x: float, y: float, size: float, colour: str = INK
+) -> Text:
+    """Write with the fonts that the text needs; dollar signs begin no mathematics."""
+    font = lettering.properties(text, size)
+    return axes.text(x, y, text, color=colour, fontproperties=font, parse_math=False)
 
 
 def _draw_scale(figure: Figure, lettering: Lettering, note: str) -> None:
     axes = _axes(figure, MARGIN, MARGIN, 72, 6)
     axes.imshow(np.linspace(0, 1, 73)[None], cmap=SHADES, aspect="auto", extent=(0, 72, 0, 6))
-    pen = Pen(axes, lettering)
-    pen.write("0", 0, 8, SMALL, colour=FAINT)
-    pen.write("1", 72, 8, SMALL, across="right", colour=FAINT)
-    pen.write(f"attention weight{note}", 78, 0, SMALL, colour=FAINT)
+    _write(axes, lettering, "0", 0, 8, SMALL, FAINT)
+    _write(axes, lettering, "1", 72, 8, SMALL, FAINT).set(ha="right")
+    _write(axes, lettering, f"attention weight{note}", 78, 0, SMALL, FAINT)
 
 
 def _axes(figure: Figure, x: float, y: float, width: float, height: float) -> Axes:
-    """A frame without ticks, placed in points."""
+    """Add axes without ticks, placed in points."""
     across, up = 72 * figure.get_size_inches()
     axes = figure.add_axes((x / across, y / up, width / across, height / up), xticks=[], yticks=[])
-    for side in axes.spines.values():
-        side.set(color=FAINT, linewidth=0.6)
+    axes.spines[:].set(color=FAINT, linewidth=0.6)
     return axes
 
 
 def _wrapped(title: str, room: float, lettering: Lettering) -> str:
-    """The title on one line or two."""
     letter = lettering.width(title, TYPE) / max(len(title), 1)
     return "\n".join(textwrap.wrap(title, int(0.95 * room / max(letter, 1)), max_lines=2, placeholder=" …"))

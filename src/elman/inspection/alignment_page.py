@@ -1,6 +1,4 @@
-"""Alignments as a page: tables with a shade for every weight, in one file that needs no other."""
-
-from __future__ import annotations
+"""This module shows alignments as a page of shaded tables, in one file that needs no other."""
 
 from collections.abc import Sequence
 from html import escape
@@ -55,7 +53,7 @@ document.addEventListener("pointerover", ({ target }) => {
 
 
 def alignment_page(alignments: Sequence[Alignment]) -> str:
-    """All alignments, one table each.
+    """Return the page with all alignments, one table each.
 
     >>> import numpy as np
     >>> found = Alignment(["das", "Haus"], ["the", "house"], np.array([[0.9, 0.1], [0.2, 0.8]]))

@@ -1,36 +1,37 @@
-"""Pictures for a slide or a page; every function returns a Figure, and saving it is the caller's.
+"""Figures for a slide or a page; every function returns a ``Figure``, which the caller saves.
 
 >>> from elman.inspection.gradients import compare
 >>> figure = gradient_figure(compare(("elman", "lstm"), 4, 8, T=20, B=3))
 >>> figure.savefig("gradients.png")  # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import cycle
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
 
 from elman.errors import ArgumentError
-from elman.inspection.gradients import LOST, GradientReach, growth
 from elman.inspection.lettering import Lettering, can_draw
+from elman.inspection.reach import LOST, GradientReach, growth
 
+Curve = NDArray[np.float64]
 INK, FAINT = "#1a1a1a", "#8c8c8c"
 DEPTH = 1e-6  # how far below what it was at step t a gradient is drawn
 HIGHEST = 1e200  # what is larger leaves through the top: ticks need numbers beyond
 
 
 class Style(NamedTuple):
-    """How one network is drawn: dark to light, solid to dotted, so that grey print tells them apart."""
+    """How one network is drawn: dark to light, solid to dotted, so that grey print tells networks apart."""
 
     colour: str
-    dashes: Any
+    dashes: str | tuple[int, tuple[float, ...]]  # as matplotlib has it
     width: float
 
 
@@ -54,7 +55,7 @@ def gradient_figure(
     title: str | None = None,
     furthest: int | None = None,
 ) -> Figure:
-    """The norm of the gradient against the distance it has travelled, one line a network.
+    """Draw the norm of the gradient against the distance it has travelled, one line for each network.
 
     The line is the median over the rows of the batch, the band its middle 80 %. Norms are drawn down
     to a millionth of what they are at step t; a line that falls further leaves through the bottom,
@@ -76,26 +77,22 @@ def gradient_figure(
     if furthest is None:
         furthest = max(_last_inside(curve, bottom) for curve in curves.values())
     span = max(furthest, 1)
-    axes.set_yscale("log")
-    axes.set_ylim(bottom, top)
-    axes.set_xlim(0, span)
+    axes.set(yscale="log", ylim=(bottom, top), xlim=(0, span))
     if norm != "loss":
         axes.axhline(1, color=FAINT, linewidth=1.5, zorder=1)
     ends, styles = {}, _styles(curves)
     for label, curve in curves.items():
         shown = np.where(curve > 0, np.minimum(curve, HIGHEST * 1e6), bottom * 1e-3)[: span + 1]
-        n = np.arange(len(shown))
+        n = np.arange(len(shown), dtype=float)
         _draw_band(axes, results[label].by_distance(norm).cpu().numpy()[:, : span + 1], bottom, styles[label])
         _draw_line(axes, n, shown, styles[label], label)
         ends[label] = _end_of(n, shown, bottom)
     _label_ends(axes, ends, styles, lettering)
-    axes.set_xlabel("steps back in time,  t − k")
-    symbol = "J" if norm == "loss" else "y"
-    axes.set_ylabel(f"size of the gradient  ‖∂{symbol}$_t$/∂s$_k$‖")
+    size = f"size of the gradient  ‖∂{'J' if norm == 'loss' else 'y'}$_t$/∂s$_k$‖"
+    axes.set(xlabel="steps back in time,  t − k", ylabel=size)
     axes.yaxis.set_major_locator(LogLocator(numticks=9))
     axes.yaxis.set_major_formatter(FuncFormatter(_plain_number))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_minor_locator(LogLocator(subs=()))
+    axes.yaxis.set_minor_locator(NullLocator())
     return figure
 
 
@@ -108,7 +105,7 @@ def curve_figure(
     x_label: str = "how many steps back",
     y_label: str = "accuracy",
 ) -> Figure:
-    """Accuracy against distance, one labelled line a network.
+    """Draw accuracy against distance, one labelled line for each network.
 
     Args:
         distances: how many steps back, increasing.
@@ -127,21 +124,13 @@ def curve_figure(
     lettering = Lettering.of(map(str, [title, x_label, y_label, *accuracies]))
     figure, axes = _slide(title, lettering)
     margin = 0.02 * (x[-1] - x[0]) or 0.5
-    axes.set_xlim(x[0] - margin, x[-1] + margin)
-    axes.set_ylim(-2, 104)
+    axes.set(xlim=(x[0] - margin, x[-1] + margin), ylim=(-2, 104))
     if chance is not None:
         axes.axhline(100 * chance, color=FAINT, linewidth=1.5, zorder=1)
         below = chance > 0.2  # lines come down to chance from above; under a low one there is no room
-        axes.annotate(
-            f"guessing: {100 * chance:.3g} %",
-            (0, 100 * chance),
-            xycoords=("axes fraction", "data"),
-            xytext=(8, -6 if below else 6),
-            textcoords="offset points",
-            va="top" if below else "bottom",
-            fontsize=18,
-            color="#595959",
-        )
+        guessing, shift = f"guessing: {100 * chance:.3g} %", (8, -6 if below else 6)
+        note = axes.annotate(guessing, (0, 100 * chance), shift, ("axes fraction", "data"), "offset points")
+        note.set(va="top" if below else "bottom", fontsize=18, color="#595959")
     ends, styles = {}, _styles(curves)
     for label, shares in curves.items():
         _draw_line(axes, x, 100 * shares, styles[label], label, marker="o")
@@ -155,17 +144,15 @@ def curve_figure(
 
 
 def describe(results: Mapping[str, GradientReach], norm: str = "spectral") -> str:
-    """The finding as a title: how far each gradient reaches, the shortest first.
+    """Say in a title how far each gradient reaches, the shortest first.
 
     >>> from elman.inspection.gradients import compare
     >>> describe(compare(("lstm", "elman"), 8, 32, T=60, B=4))  # doctest: +SKIP
     '1 % of the gradient is left after 15 steps (Elman) and 27 (LSTM)'
     """
-    peaks = [
-        (label, *result.peak(norm)) for label, result in results.items() if result.verdict(norm) == "explodes"
-    ]
-    if peaks:
-        grown = [f"{label} {growth(factor)} within {n} steps" for label, factor, n in peaks]
+    exploded = {label: one.peak(norm) for label, one in results.items() if one.verdict(norm) == "explodes"}
+    if exploded:
+        grown = [f"{label} {growth(factor)} within {n} steps" for label, (factor, n) in exploded.items()]
         return f"The gradient explodes: {_listed(grown)}"
     reaches = [(result.steps_until(LOST, norm), label) for label, result in results.items()]
     fallen = sorted((n, label) for n, label in reaches if n is not None)
@@ -181,22 +168,19 @@ def describe(results: Mapping[str, GradientReach], norm: str = "spectral") -> st
 
 
 def _slide(title: str, lettering: Lettering) -> tuple[Figure, Axes]:
-    """An empty 16:9 picture of 1600×900 dots, with type that the last row can read."""
+    """Make an empty 16:9 figure of 1600×900 dots, with type that the last row can read."""
     figure = Figure(figsize=(16, 9), dpi=100, facecolor="white")
     axes = figure.add_axes((0.105, 0.125, 0.765, 0.735))
     heading = figure.text(0.03, 0.925, title, fontsize=30, color=INK, va="center", weight="bold")
     _letter(heading, lettering)
     _shrink(heading, 0.94 * figure.bbox.width)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(INK)
-        axes.spines[side].set_linewidth(1.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set(color=INK, linewidth=1.5)
     axes.tick_params(labelsize=20, width=1.5, length=7, colors=INK)
     axes.tick_params(which="minor", length=0)
-    axes.xaxis.label.set(fontsize=24, color=INK)
-    axes.yaxis.label.set(fontsize=24, color=INK)
-    axes.xaxis.labelpad = axes.yaxis.labelpad = 10
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.label.set(fontsize=24, color=INK)
+        axis.labelpad = 10
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=(1, 2, 5, 10)))
     axes.grid(axis="y", color="#e6e6e6", linewidth=1)
     axes.set_axisbelow(True)
@@ -204,7 +188,7 @@ def _slide(title: str, lettering: Lettering) -> tuple[Figure, Axes]:
 
 
 def _letter(text: Text, lettering: Lettering) -> None:
-    """Other fonts where matplotlib's own lack characters of the text; not bold, which few of them are."""
+    """Take other fonts where matplotlib's own lack characters of the text; few of them have a bold face."""
     if can_draw(text.get_fontproperties(), text.get_text()):
         return
     shown = "\n".join(map(lettering.drawable, text.get_text().split("\n")))
@@ -212,42 +196,25 @@ def _letter(text: Text, lettering: Lettering) -> None:
 
 
 def _shrink(text: Text, room: float) -> None:
-    """Smaller type where the text is wider than there is room."""
     width = text.get_window_extent().width
     if width > room:
         text.set_fontsize(float(text.get_fontsize()) * room / width)
 
 
 def _styles(labels: Iterable[str]) -> dict[str, Style]:
-    """One style a label; the well-known networks look the same in every picture."""
+    """Choose a style for each label; the well-known networks look the same in every figure."""
     order = sorted(labels, key=lambda label: OWN.get(label, len(OWN)))
-    free = [i for i in range(len(STYLES)) if i not in {OWN.get(label) for label in order}]
-    others = iter(range(len(order)))
-    return {
-        label: STYLES[OWN[label] if label in OWN else (free * len(order))[next(others)]] for label in order
-    }
+    free = cycle(i for i in range(len(STYLES)) if i not in {OWN.get(label) for label in order})
+    return {label: STYLES[OWN[label] if label in OWN else next(free)] for label in order}
 
 
-def _draw_line(
-    axes: Axes, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], style: Style, label: str, marker: str = ""
-) -> None:
-    axes.plot(
-        x,
-        y,
-        color=style.colour,
-        linestyle=style.dashes,
-        linewidth=style.width,
-        marker=marker,
-        markersize=11,
-        markeredgecolor="white",
-        label=label,
-        zorder=3,
-        clip_on=not marker,
-    )
+def _draw_line(axes: Axes, x: Curve, y: Curve, style: Style, label: str, marker: str = "") -> None:
+    [line] = axes.plot(x, y, label=label, color=style.colour, linestyle=style.dashes, linewidth=style.width)
+    line.set(marker=marker, markersize=11, markeredgecolor="white", zorder=3, clip_on=not marker)
 
 
-def _draw_band(axes: Axes, values: np.ndarray[Any, Any], bottom: float, style: Style) -> None:
-    """The middle 80 % of the rows, where there are rows enough to speak of one."""
+def _draw_band(axes: Axes, values: Curve, bottom: float, style: Style) -> None:
+    """Draw the middle 80 % of the rows, where there are rows enough to speak of one."""
     enough = (np.isfinite(values).sum(0) >= 3).nonzero()[0]
     if not len(enough):
         return
@@ -258,10 +225,7 @@ def _draw_band(axes: Axes, values: np.ndarray[Any, Any], bottom: float, style: S
 
 
 def _label_ends(
-    axes: Axes,
-    ends: Mapping[str, tuple[float, float]],
-    styles: Mapping[str, Style],
-    lettering: Lettering,
+    axes: Axes, ends: Mapping[str, tuple[float, float]], styles: Mapping[str, Style], lettering: Lettering
 ) -> None:
     """Write each label beside the end of its line, apart where two would touch.
 
@@ -278,26 +242,16 @@ def _label_ends(
         if not left:
             y = max([y, *(below + gap for near, below in named if abs(near - x) < LABEL_WIDTH)])
             named.append((x, y))
-        name = axes.annotate(
-            label,
-            (float(x), y),
-            xycoords="axes fraction",
-            xytext=(-40 if left else 14, 0),
-            textcoords="offset points",
-            fontsize=24,
-            weight="bold",
-            color=styles[label].colour,
-            ha="right" if left else "left",
-            va="center",
-            annotation_clip=False,
-            parse_math=False,
-        )
+        beside = (-40 if left else 14, 0)
+        name = axes.annotate(label, (float(x), y), beside, "axes fraction", "offset points", parse_math=False)
+        name.set(fontsize=24, weight="bold", color=styles[label].colour)
+        name.set(ha="right" if left else "left", va="center", annotation_clip=False)
         _letter(name, lettering)
         _shrink(name, axes.figure.bbox.width - name.get_window_extent().x0 - 24)
 
 
-def _end_of(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], bottom: float) -> tuple[float, float]:
-    """Where the line ends, or where it leaves through the bottom."""
+def _end_of(x: Curve, y: Curve, bottom: float) -> tuple[float, float]:
+    """Find where the line ends, or where it leaves through the bottom."""
     last = _last_inside(y, bottom)
     if last + 1 >= len(y):
         return float(x[last]), float(y[last])
@@ -305,13 +259,13 @@ def _end_of(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], bottom: float) -> 
     return float(x[last]) + share * float(x[last + 1] - x[last]), bottom
 
 
-def _last_inside(curve: np.ndarray[Any, Any], bottom: float) -> int:
+def _last_inside(curve: Curve, bottom: float) -> int:
     inside = (np.isfinite(curve) & (curve >= bottom)).nonzero()[0]
     return int(inside[-1]) if len(inside) else 0
 
 
-def _log_range(curves: Mapping[str, np.ndarray[Any, Any]]) -> tuple[float, float]:
-    """The powers of ten around all that is shown; what explodes does not push out where it came from."""
+def _log_range(curves: Mapping[str, Curve]) -> tuple[float, float]:
+    """Find the powers of ten around all that is shown; what explodes does not push out where it came from."""
     values = np.concatenate(list(curves.values()))
     values = values[np.isfinite(values) & (values > 0)]
     if not len(values):
@@ -324,7 +278,7 @@ def _log_range(curves: Mapping[str, np.ndarray[Any, Any]]) -> tuple[float, float
 
 
 def _plain_number(value: float, _: object) -> str:
-    """1, 0.1 and 0.01 as people write them; smaller and larger ones as powers of ten."""
+    """Write 1, 0.1 and 0.01 as people do, and smaller and larger numbers as powers of ten."""
     power = round(math.log10(value))
     return f"{value:g}" if -3 <= power <= 3 else f"$10^{{{power}}}$"
 
@@ -333,12 +287,12 @@ def _listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
-def _check_labels(name: str, curves: Mapping[str, Any]) -> None:
+def _check_labels(name: str, curves: Mapping[str, GradientReach] | Mapping[str, Sequence[float]]) -> None:
     if not isinstance(curves, Mapping) or not curves:
         raise ArgumentError(f"{name} is {curves!r}; it must name at least one network, as in {{'LSTM': …}}")
 
 
-def _check_shares(name: str, shares: Sequence[float], count: int) -> np.ndarray[Any, Any]:
+def _check_shares(name: str, shares: Sequence[float], count: int) -> Curve:
     values = np.asarray(shares, dtype=float)
     known = values[np.isfinite(values)]
     if values.shape != (count,) or not len(known) or known.min() < 0 or known.max() > 1:

@@ -1,6 +1,4 @@
-"""Tokens and titles as people can see them, whatever characters they hold."""
-
-from __future__ import annotations
+"""This module shows tokens and titles as people can see them, whatever characters they hold."""
 
 import unicodedata
 
@@ -11,7 +9,7 @@ SHAPING = {"\u200c", "\u200d", *map(chr, range(0xFE00, 0xFE10))}  # change how t
 
 
 def visible(text: str, *, space: str = SIGNS[" "]) -> str:
-    """The text with nothing invisible in it: signs for white space, code points for other characters
+    """Return the text with nothing invisible in it: signs for white space, code points for other characters
     without ink, and a dotted circle under a mark that has no letter.
 
     >>> visible(" "), visible("\\u200b"), visible("\\u093f"), visible("co\\u00adop")
@@ -24,22 +22,21 @@ def visible(text: str, *, space: str = SIGNS[" "]) -> str:
 
 
 def _is_hidden(character: str, text: str) -> bool:
-    """Whether it leaves no ink; in a word, a joiner does its work on the letters beside it."""
+    """Tell whether a character leaves no ink; in a word, a joiner does its work on the letters beside it."""
     if character in SHAPING:
         return len(text) == 1
     return unicodedata.category(character) in HIDDEN
 
 
 def code_point(character: str) -> str:
-    """What stands for a character that cannot be seen, with room around it."""
+    """Return what stands for a character that cannot be seen, with room around it."""
     return f" U+{ord(character):04X} "
 
 
 def stands(label: str) -> bool:
-    """Whether it is a sign or a lone mark, which nobody reads lying on its side."""
+    """Tell whether the label is a sign or a lone mark, which nobody reads lying on its side."""
     return len(label) <= 2 and not label[:1].isalnum()
 
 
 def shortened(label: str) -> str:
-    """The label, or of a long one its beginning."""
     return label if len(label) <= LONGEST else f"{label[: LONGEST - 1].rstrip()}…"

@@ -1,12 +1,12 @@
-"""Fonts for any script: the installed ones that have the characters of a picture's texts."""
+"""This module finds fonts for any script: the installed ones that have the characters of a figure's texts."""
 
 from __future__ import annotations
 
 import unicodedata
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import cache
+from typing import NamedTuple
 
 from matplotlib.font_manager import FontProperties, findfont, findSystemFonts, fontManager, get_font
 from matplotlib.ft2font import FaceFlags, FT2Font, StyleFlags
@@ -21,17 +21,15 @@ CODES = "U+0123456789ABCDEF"  # stands for what no font has
 GLYPHLESS = SHAPING | {"\n"}  # matplotlib asks no font for these
 
 
-@dataclass(frozen=True)
-class Font:
-    """An installed font, and which of the characters asked for it has."""
+class Font(NamedTuple):
+    """An installed font, with those of the characters asked for that it has."""
 
     family: str
     path: str
     characters: frozenset[str]
 
 
-@dataclass(frozen=True)
-class Lettering:
+class Lettering(NamedTuple):
     """The fewest installed fonts that together have the characters of some texts.
 
     Matplotlib shapes words and turns right-to-left ones; it needs the letters of a word in one font.
@@ -52,27 +50,29 @@ class Lettering:
                 break
             fonts.append(best)
             missing -= best.characters
-        _make_known(fonts)
+        known = {entry.fname for entry in fontManager.ttflist}  # kept on the disk: some were installed since
+        for font in fonts:
+            if font.path not in known:
+                fontManager.addfont(font.path)
         return cls(fonts)
 
     def drawable(self, text: str) -> str:
-        """The text, with code points in place of characters that no font has."""
+        """Return the text with code points in place of characters that no font has."""
         known = SHAPING.union(*(font.characters for font in self.fonts))
         return " ".join("".join(c if c in known else code_point(c) for c in text).split())
 
     def properties(self, text: str, size: float) -> FontProperties:
-        """All fonts, first the one that has most of this text."""
+        """Name all fonts, first the one that has most of this text."""
         order = sorted(self.fonts, key=lambda font: -sum(c in font.characters for c in text))
         return FontProperties(family=[font.family for font in order], size=size)
 
     def width(self, text: str, size: float) -> float:
-        """In points."""
         properties = self.properties(text, size)
         return float(text_to_path.get_text_width_height_descent(text, properties, ismath=False)[0])
 
 
 def can_draw(properties: FontProperties, text: str) -> bool:
-    """Whether the fonts that matplotlib takes for the properties have all of the text."""
+    """Tell whether the fonts that matplotlib takes for the properties have all of the text."""
     fonts = []
     for family in properties.get_family():
         one = properties.copy()
@@ -82,7 +82,7 @@ def can_draw(properties: FontProperties, text: str) -> bool:
 
 
 def _installed(needed: set[str]) -> list[Font]:
-    """The upright fonts of this machine that have any of the characters, plain designs first."""
+    """List the upright fonts of this machine that have any of the characters, plain designs first."""
     fonts = []
     for path in findSystemFonts():
         try:
@@ -97,21 +97,11 @@ def _installed(needed: set[str]) -> list[Font]:
 def _opened(path: str, needed: set[str]) -> Font:
     font = FT2Font(path)
     usable = FaceFlags.SCALABLE in font.face_flags and font.style_flags == StyleFlags.NORMAL
-    return Font(
-        font.family_name, path, frozenset(c for c in needed if usable and font.get_char_index(ord(c)))
-    )
-
-
-def _make_known(fonts: Sequence[Font]) -> None:
-    """Tell matplotlib, which keeps its list of fonts on the disk, of those installed since."""
-    known = {entry.fname for entry in fontManager.ttflist}
-    for font in fonts:
-        if font.path not in known:
-            fontManager.addfont(font.path)
+    has = frozenset(c for c in needed if usable and font.get_char_index(ord(c)))
+    return Font(font.family_name, path, has)
 
 
 def _about(missing: set[str]) -> str:
-    """Which scripts lack a font, and what to do about it."""
     scripts = sorted(set(map(_script, missing)))
     letters = "fonts-noto-core and fonts-noto-cjk"
     packages = [letters] * (scripts != [SYMBOLS]) + ["fonts-symbola for symbols"] * (SYMBOLS in scripts)
@@ -122,7 +112,7 @@ def _about(missing: set[str]) -> str:
 
 
 def _script(character: str) -> str:
-    """The script as the character's name begins with it.
+    """Return the script, as the character's name begins with it.
 
     >>> _script("ก"), _script("年"), _script("☃")
     ('Thai', 'CJK', 'symbols')

@@ -1,13 +1,13 @@
-"""What a language model remembers: right word against wrong word, by distance and by attractors (row L5)."""
+"""A probe asks what a language model remembers: a right word against a wrong one, by their distance."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from statistics import fmean, stdev
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from matplotlib.figure import Figure
 
@@ -20,15 +20,14 @@ WIDTH = 5  # distances that share a row of the table
 FEWEST = 30  # questions in the last row; fewer join the row above
 CHANCE = 0.5
 
-Scored = Sequence[
-    tuple[str, float]
-]  # the tokens of a text and its end marker, with log P(token | those before)
+# The tokens of a text and its end marker, with log P(token | those before).
+Scored = Sequence[tuple[str, float]]
 Score = Callable[[Sequence[str]], Sequence[Scored]]
 
 
 @dataclass(frozen=True)
 class Tally:
-    """So many right answers to so many questions; of several trainings in the mean.
+    """A tally has so many right answers to so many questions; of several trainings the mean.
 
     >>> print(Tally(90, 100))
     90.0 ± 3.1 %
@@ -42,7 +41,7 @@ class Tally:
 
     @classmethod
     def over(cls, tallies: Sequence[Tally]) -> Tally:
-        """The mean and the spread of two trainings or more that answered the same questions."""
+        """Return the mean and the spread of two trainings or more that answered the same questions."""
         spread = stdev(tally.accuracy for tally in tallies)
         return cls(fmean(tally.right for tally in tallies), tallies[0].items, spread)
 
@@ -78,7 +77,7 @@ class Distances(NamedTuple):
         return f"{self.first}–{self.last}"
 
 
-Key = TypeVar("Key", int, Distances)
+Key = TypeVar("Key", int, str, Distances)
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class ProbeResult:
 
     @classmethod
     def over(cls, results: Sequence[ProbeResult]) -> ProbeResult:
-        """The mean and the spread of trainings that differ in their seed; of one, what it answered."""
+        """Return the mean and the spread of trainings that differ in their seed; of one, what it answered."""
         first, *others = results
         if not others:
             return first
@@ -101,21 +100,14 @@ class ProbeResult:
             {key: Tally.over([one.by_attractors[key] for one in results]) for key in first.by_attractors},
         )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **self.all.to_json(),
-            "by_distance": [
-                {"from": place.first, "to": place.last, **tally.to_json()}
-                for place, tally in self.by_distance.items()
-            ],
-            "by_attractors": [
-                {"attractors": count, **tally.to_json()} for count, tally in self.by_attractors.items()
-            ],
-        }
+    def to_json(self) -> dict[str, float | list[dict[str, float]]]:
+        places = [{"from": p.first, "to": p.last, **one.to_json()} for p, one in self.by_distance.items()]
+        counts = [{"attractors": count, **one.to_json()} for count, one in self.by_attractors.items()]
+        return {**self.all.to_json(), "by_distance": places, "by_attractors": counts}
 
 
 def measure(score: Score, items: Sequence[ProbeItem]) -> ProbeResult:
-    """How often the right word is the more probable one after the prefix.
+    """Measure how often the right word is the more probable one after the prefix.
 
     Args:
         score: gives each text its tokens with their log-probabilities, as ``elman.load(run).score`` does.
@@ -129,17 +121,14 @@ def measure(score: Score, items: Sequence[ProbeItem]) -> ProbeResult:
     """
     if not items:
         raise ArgumentError("items is empty; a probe needs at least one question")
-    answers = [_answer(gain) for gain in preferences(score, items)]
-    distances = [item.distance for item in items]
-    return ProbeResult(
-        Tally(sum(answers), len(answers)),
-        _tallies(_ranges(distances), answers),
-        _tallies([item.attractors for item in items], answers),
-    )
+    answers = [0.5 if gain == 0 else float(gain > 0) for gain in preferences(score, items)]
+    by_distance = _tallies(_ranges([item.distance for item in items]), answers)
+    by_attractors = _tallies([item.attractors for item in items], answers)
+    return ProbeResult(Tally(sum(answers), len(answers)), by_distance, by_attractors)
 
 
 def preferences(score: Score, items: Sequence[ProbeItem]) -> list[float]:
-    """``log P(right | prefix) − log P(wrong | prefix)`` of every item.
+    """Return ``log P(right | prefix) − log P(wrong | prefix)`` of every item.
 
     By the chain rule this is the difference of the whole texts; tokens that both begin with cancel. The
     end marker does not count: in either text more words may follow.
@@ -150,21 +139,16 @@ def preferences(score: Score, items: Sequence[ProbeItem]) -> list[float]:
 
 
 def readable(
-    items: Iterable[ProbeItem], split: Callable[[str], Sequence[str]], vocabulary: Vocabulary
+    items: Sequence[ProbeItem], split: Callable[[str], Sequence[str]], vocabulary: Vocabulary
 ) -> tuple[list[ProbeItem], set[str]]:
-    """The items that a model knows every token of, and the tokens that it does not know."""
-    known, missing = list[ProbeItem](), set[str]()
-    for item in items:
-        tokens = split(f"{item.prefix} {item.right} {item.wrong}")
-        unknown = {token for token in tokens if token not in vocabulary}
-        missing |= unknown
-        if not unknown:
-            known.append(item)
-    return known, missing
+    """Return the items of which a model knows every token, and the tokens that it does not know."""
+    texts = [split(f"{item.prefix} {item.right} {item.wrong}") for item in items]
+    missing = {token for text in texts for token in text if token not in vocabulary}
+    return [item for item, text in zip(items, texts, strict=True) if missing.isdisjoint(text)], missing
 
 
 def table(results: Mapping[str, ProbeResult]) -> str:
-    """One column a model, one row a range of distances, then one row a number of attractors.
+    """Make a table: a column for each model, rows for ranges of distances, then for numbers of attractors.
 
     >>> def longer(texts):
     ...     return [[(word, float(len(word))) for word in [*text.split(), "</s>"]] for text in texts]
@@ -182,7 +166,7 @@ def table(results: Mapping[str, ProbeResult]) -> str:
 
 
 def probe_figure(results: Mapping[str, ProbeResult], *, title: str) -> Figure:
-    """Accuracy by distance, one line a model, each point with its error or its spread over trainings."""
+    """Draw accuracy by distance, one line for each model, with errors or with the spread over trainings."""
     places = list(next(iter(results.values())).by_distance)
     x = [(place.first + place.last) / 2 for place in places]
     curves = {label: [result.by_distance[p].accuracy for p in places] for label, result in results.items()}
@@ -203,12 +187,8 @@ def _gain(right: Scored, wrong: Scored) -> float:
     return sum(value for _, value in right[shared:-1]) - sum(value for _, value in wrong[shared:-1])
 
 
-def _answer(gain: float) -> float:
-    return 0.5 if gain == 0 else float(gain > 0)
-
-
 def _ranges(distances: Sequence[int]) -> list[Distances]:
-    """The range that each distance falls into; the last one is wide enough to hold a few."""
+    """Find the range that each distance falls into; the last one is wide enough to hold a few."""
     most = max(distances) // WIDTH
     last = most
     while last > min(distances) // WIDTH and sum(d // WIDTH >= last for d in distances) < FEWEST:
@@ -224,7 +204,7 @@ def _tallies(keys: Sequence[Key], answers: Sequence[float]) -> dict[Key, Tally]:
     return {key: Tally(sum(group), len(group)) for key, group in groups.items()}
 
 
-def _rows(heading: str, columns: Mapping[str, Mapping[Any, Tally]]) -> list[str]:
+def _rows(heading: str, columns: Mapping[str, Mapping[Key, Tally]]) -> list[str]:
     wide = {label: max(13, len(label)) for label in columns}
     rows = [f"  {heading:<13}{'questions':>12}" + "".join(f"  {label:>{wide[label]}}" for label in columns)]
     for key, tally in next(iter(columns.values())).items():
