@@ -8,16 +8,18 @@ import pytest
 import torch
 import typer
 
+from elman.cli.commands.init import reference
 from elman.cli.main import app
-from elman.cli.show import reference
 from elman.config import describe
 from elman.errors import ElmanError
 from elman.registry import CELLS, CORPORA, TASKS
 from elman.text.files import Repairs
-from elman.training.run import settings_class
+from elman.training.settings import settings_class
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*.md")])
+MATHEMATICS = ROOT / "docs" / "mathematics.md"
+SOURCES = sorted([*ROOT.glob("src/**/*.py"), *ROOT.glob("tests/**/*.py")])
 COMMANDS = typer.main.get_command(app).commands
 
 
@@ -94,7 +96,7 @@ def test_commands_and_options_exist(page):
         for pair in context.params.get("setting", []):
             assert pair.partition("=")[0] in keys, pair
         if name in ("train", "init") and context.params["task"]:
-            assert context.params["task"] in TASKS.names()
+            assert context.params["task"] in TASKS.names() or ".py:" in context.params["task"]
 
 
 def test_commands_are_found():
@@ -159,3 +161,51 @@ def test_contributing_names_every_package():
             assert f"  {path.name}{'/' if path.is_dir() else ''} " in page or f"  {path.name}/\n" in page, (
                 path.name
             )
+
+
+def mathematics() -> list[str]:
+    """The codes of the rows of the mathematics, in the order of the page."""
+    return re.findall(r"^\*\*([A-Z]\d+)\*\* ", MATHEMATICS.read_text(encoding="utf-8"), re.M)
+
+
+def cited(text: str) -> set[str]:
+    """The codes after the word row, singly, in a list or as a range, and those in the names of tests."""
+    code = r"[A-Z]\d+"
+    codes = set(re.findall(rf"\bdef test_\w*_({code})\(", text))
+    for together in re.findall(rf"\b[Rr]ows?\s+({code}(?:(?:–|,\s+|,?\s+and\s+){code})*)\b", text):
+        for letter, first, last in re.findall(r"([A-Z])(\d+)(?:–[A-Z](\d+))?", together):
+            codes |= {f"{letter}{number}" for number in range(int(first), int(last or first) + 1)}
+    return codes
+
+
+def test_citations_are_found():
+    one, two, three = mathematics()[:3]
+    assert cited(f"Row {one}: as it stands.") == {one}
+    assert cited(f"(rows {one} and {two}; {three})") == {one, two}
+    assert cited(f"rows {one}–{three}") == cited(f"Rows {one},\n{two} and {three}") == {one, two, three}
+    assert cited(f"def test_a_thing_{two}(cell):") == {two}
+    assert not cited("the row has T1 and L2 in it; a grow A1")
+
+
+def test_every_row_that_is_cited_is_one_of_the_mathematics():
+    rows = mathematics()
+    assert len(rows) == len(set(rows)) >= 36
+    for path in (*SOURCES, *PAGES):
+        assert cited(path.read_text(encoding="utf-8")) <= set(rows), path
+
+
+def test_every_row_of_the_mathematics_is_cited():
+    found = set().union(*(cited(path.read_text(encoding="utf-8")) for path in SOURCES))
+    assert [row for row in mathematics() if row not in found] == []
+
+
+def test_the_mathematics_name_files_and_settings_that_there_are():
+    page = MATHEMATICS.read_text(encoding="utf-8")
+    files = re.findall(r"`([a-z0-9_/]+(?:\.py|/))`", page)
+    assert len(files) > 50
+    for file in files:
+        assert (ROOT / file if file.startswith("src/") else ROOT / "src" / "elman" / file).exists(), file
+    keys = {key for task in TASKS.names() for key, *_ in describe(settings_class(task))}
+    named = re.findall(r"`((?:text|model|training|decoding)\.[a-z_.]+)(?:=[^`]+)?`", page)
+    assert len(named) > 30
+    assert set(named) <= keys

@@ -12,6 +12,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "elman"
 
 RANKS = {
     "errors": 0,
+    "storage": 0,
     "users_code": 0,
     "trust": 0,
     "registry": 0,
@@ -29,13 +30,15 @@ RANKS = {
     "corpora": 6,
     "training": 7,
     "inspection": 7,
-    "predictor": 8,
-    "cli": 9,
-    "server": 9,
-    "export": 9,
-    "__main__": 10,
+    "presentation": 8,
+    "predictor": 9,
+    "bench": 9,
+    "cli": 10,
+    "server": 10,
+    "export": 10,
+    "__main__": 11,
 }
-FOUNDATION = {name for name, rank in RANKS.items() if rank == 0}  # single files that make one layer
+FOUNDATION = {name for name, rank in RANKS.items() if rank == 0}  # they make one layer
 HEAVY = ("torch", "numpy", "matplotlib")
 
 
