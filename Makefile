@@ -18,7 +18,7 @@ TORCH_FITS := $(BIN)/python -c "from importlib.metadata import version as v; \
 	raise SystemExit(not (2, 11) <= tuple(map(int, v('torch').split('.')[:2])) < (3, 0))" 2>/dev/null
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint types pytest format bench lock clean
+.PHONY: help setup demo test lint types pytest quick format bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -45,6 +45,10 @@ types: $(READY) ## mypy, strict on src/
 pytest: $(READY) ## the tests alone, on all cores; PYTEST_FLAGS="-k lstm" picks some
 	@echo "· pytest"
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
+
+quick: $(READY) ## the inner loop: ruff, mypy and one case of each test that takes a moment
+	@$(BIN)/ruff check --quiet; $(BIN)/mypy --no-error-summary
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal --quick $(PYTEST_FLAGS)
 
 format: $(READY) ## let ruff format the code and mend what it can
 	@$(BIN)/ruff check --fix --quiet; $(BIN)/ruff format

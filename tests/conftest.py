@@ -5,10 +5,29 @@ import os
 import pytest
 import torch
 
+LONG = ("system", "fuzz", "recurrence")  # folders that the inner loop leaves out
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The file that takes longest comes first, so that no worker is left alone with it."""
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="the first case of each test that takes a moment")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The file that takes longest comes first, so that no worker is left alone with it.
+
+    The inner loop (``make quick``) takes one case of each test, and none that takes long.
+    """
     items.sort(key=lambda item: item.path.name != "test_kill.py")
+    if config.getoption("quick"):
+        first = {(item.path, getattr(item, "originalname", item.name)): item for item in reversed(items)}
+        kept = [item for item in first.values() if not quickly_left_out(item)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = reversed(kept)
+
+
+def quickly_left_out(item: pytest.Item) -> bool:
+    marked = any(item.get_closest_marker(name) for name in ("slow", "gpu"))
+    return marked or item.path.parent.name in LONG
 
 
 @pytest.fixture(scope="session", autouse=True)
