@@ -12,9 +12,12 @@ import torch
 from fuzzing import Entry, fuzz, text
 
 from elman.decoding.processors import Frame, NoRepeat, Prefix
+from elman.metrics.bleu import TOKENIZERS, Bleu
+from elman.metrics.chrf import Chrf
 from elman.metrics.classification import Confusion, abbreviated
-from elman.metrics.sequences import METRICS, TOKENIZERS, SequenceScores, translation_scores
+from elman.metrics.sequences import SequenceScores
 from elman.metrics.spans import SpanCounts, legal_transitions, scheme, spans, well_formed
+from elman.metrics.ter import Ter
 
 LETTERS = "ab<>é |\t#1…"
 TAGS = ("O", "B-a", "I-a", "E-a", "S-a", "B-b", "I-b", "L-b", "U-b", "B-", "-", "I", "X-a", "B-a-b", "\ud800")
@@ -104,8 +107,11 @@ def check_outputs(case: list[tuple[Any, list[Any]]], folder: Path) -> None:
 def check_translations(case: tuple[list[tuple[Any, list[Any]]], str], folder: Path) -> None:
     given, tokenize = case
     texts = [(output, references) for output, references in given if isinstance(output, str)]
-    found = translation_scores([one for one, _ in texts], [many for _, many in texts], tokenize=tokenize)
-    assert all(0 <= found[name] < float("inf") for name in METRICS)
+    for metric in (Bleu(tokenize=tokenize), Chrf(), Ter()):
+        for output, references in texts:
+            metric.add(output, references)
+        assert 0 <= metric.value() < float("inf")
+        assert metric.signature
 
 
 def rules(random: Random) -> tuple[list[list[int]], int, list[list[int]]]:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from fuzzing import Entry, fuzz, text
 
-from elman.config import _toml
+from elman.config.toml import toml_value
 from elman.inspection.alignment import Alignment
 from elman.inspection.alignment_page import alignment_page
 from elman.inspection.labels import shortened, visible
-from elman.training.card import write_card
-from elman.training.progress import printable
-from elman.training.report import write_report
+from elman.presentation.card import write_card
+from elman.presentation.report import write_report
+from elman.presentation.wording import printable
 from fake_run import CONFIG, fake_events, fake_run
 
 HOSTILE = "<>&\"'/=ab-! \n\t`|\\{}%;:()[]#\u202e"
@@ -95,7 +95,7 @@ def report(names: dict[str, str], folder: Path) -> tuple[Page, str]:
     events = [*fake_events(10, 5, 10, metric=names["metric"] or "loss")]
     events[-2] = {names["figure"]: 1.5, names["metric"]: 0.5} | events[-2] | {"samples": [names["sample"]]}
     events[-1] |= {"reason": names["reason"]}
-    config = CONFIG.replace('"lstm"', _toml(names["cell"])).replace('"tag"', _toml(names["task"]))
+    config = CONFIG.replace('"lstm"', toml_value(names["cell"])).replace('"tag"', toml_value(names["task"]))
     data: Any = {"train": {"path": names["train"], "repairs": {names["repair"]: 2}}}
     made = fake_run(folder / "run", events, config=config, data=data)
     return Page(write_report(made).read_text(encoding="utf-8")), write_card(made).read_text(encoding="utf-8")

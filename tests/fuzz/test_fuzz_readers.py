@@ -16,8 +16,9 @@ import pytest
 from fuzzing import Entry, attempt, check_message, fuzz, mutated
 
 from elman.errors import DataError, ElmanError, EncodingError, FileError
-from elman.text.files import open_lines
-from elman.text.readers import Record, Repairs, Source, read_fields, read_text, read_tokens
+from elman.text.files import Repairs, open_lines
+from elman.text.reading import read_fields, read_text, read_tokens
+from elman.text.records import Record, Source
 from elman.text.vectors import read_vectors
 
 WHITE = " \t"

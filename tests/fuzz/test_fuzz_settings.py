@@ -9,7 +9,7 @@ import pytest
 from fuzzing import Entry, fuzz, mutated, text
 
 from elman.config import Config, changed, describe, merge, parse_settings, read_toml, to_toml, validate
-from elman.training.run import settings_class
+from elman.training.settings import settings_class
 
 VALUES = (
     *("0", "1", "-1", "5", "0.5", "1e400", "nan", "inf", "true", "false", '""', '"lstm"', '"\\u0000"', "[]"),

@@ -10,26 +10,31 @@ import numpy as np
 import pytest
 from fuzzing import Entry, damaged, fuzz, text
 
-from elman.predictor import checked, readable
-from elman.registry import ATTENTIONS, CELLS, CORPORA, STRATEGIES, TASKS
+from elman.config import VocabularySettings
+from elman.predictor import checked
+from elman.registry import READERS, REGISTRIES, UNITS
+from elman.text.columns import parse_columns
+from elman.text.fields import TextField
 from elman.text.files import inner_ending
 from elman.text.lexicon import Lexicon
-from elman.text.readers import Source, parse_columns
-from elman.text.records import FORMATS
-from elman.text.units import UNITS, Unit, make_unit, unit_from_json
+from elman.text.records import Source
+from elman.text.units.base import unit_from_json, unit_to_json
 from elman.text.vocabulary import MARKERS, Vocabulary
 
 LETTERS = "aAbBßİéx09 \t\n.,'<>/_\u00a0\u2028\u0301\u200d😀猫ش"
 
 
 @cache
-def unit(name: str) -> Unit:
-    return make_unit(name, size=300, training=["the cat sat on the mat", "Straße 12, 😀 猫"] * 3)
+def field(name: str) -> TextField:
+    """A field of the unit of this name, which has learned what it can."""
+    one = TextField(VocabularySettings(unit=name, vocabulary_size=300))
+    one.build_unit(["the cat sat on the mat", "Straße 12, 😀 猫"] * 3)
+    return one
 
 
 def unit_and_text(random: Random) -> tuple[str, Any]:
     given: Any = text(random, LETTERS, 30)
-    return random.choice(UNITS), random.choice(
+    return random.choice(UNITS.names()), random.choice(
         (given, given, given, given, None, 5, given.encode("utf-8", "replace"))
     )
 
@@ -38,23 +43,29 @@ def check_unit(case: tuple[str, Any], folder: Path) -> None:
     """Words are joined by one space, all else exactly; what it tells of itself restores it."""
     name, given = case
     [given] = checked([given], "texts")
-    one = unit(name)
+    one = field(name)
     tokens = one.split(given)
     assert one.join(tokens) == (" ".join(given.split()) if name == "word" else given)
     assert all(tokens)
-    assert len(readable(one, tokens)) == len(tokens)
-    vocabulary = Vocabulary.build(dict.fromkeys(tokens, 1), alphabet=one.alphabet())
+    assert len(one.readable(tokens)) == len(tokens)
+    vocabulary = Vocabulary.build(dict.fromkeys(tokens, 1), alphabet=one.unit.alphabet())
     assert [vocabulary.tokens[number] for number in vocabulary.ids(tokens)] == tokens
 
 
-def check_saved_unit(saved: Any, folder: Path) -> None:
-    one = unit_from_json(json.loads(json.dumps(saved)))
+def saved_unit(random: Random) -> tuple[str, Any]:
+    name = random.choice(UNITS.names())
+    return name, damaged(random, unit_to_json(name, field(name).unit))
+
+
+def check_saved_unit(case: tuple[str, Any], folder: Path) -> None:
+    name, saved = case
+    one = unit_from_json(name, json.loads(json.dumps(saved)))
     assert one.join(one.split("a 1")) == "a 1"
 
 
 def check_vocabulary(saved: Any, folder: Path) -> None:
     found = Vocabulary.from_json(saved)
-    assert found.to_json() == saved
+    assert found.tokens == saved
     assert [found.id(token) for token in found.tokens] == list(range(len(found)))
 
 
@@ -77,8 +88,8 @@ def check_lexicon(given: list[str], folder: Path) -> None:
 
 
 def check_name(name: str, folder: Path) -> None:
-    for registry in (CELLS, ATTENTIONS, STRATEGIES, CORPORA, TASKS):
-        assert issubclass(registry.find(name), registry.kind)
+    for registry in REGISTRIES:
+        assert issubclass(registry.find(name), registry.base)
 
 
 def source(random: Random) -> dict[str, Any]:
@@ -87,7 +98,7 @@ def source(random: Random) -> dict[str, Any]:
     options = {name: random.choice(some) for name in ("target", "delimiter", "separator", "prefix")}
     return options | {
         "path": random.choice(some[2:]),
-        "format": random.choice((None, None, *FORMATS, "x")),
+        "format": random.choice((None, None, *READERS.names(), "x")),
         "columns": text(random, "texlab=01,- ", 30) if random.random() < 0.5 else None,
     }
 
@@ -95,19 +106,14 @@ def source(random: Random) -> dict[str, Any]:
 def check_source(options: dict[str, Any], folder: Path) -> None:
     columns = options["columns"]
     found = Source(**(options | {"columns": None if columns is None else parse_columns(columns)}))
-    assert found.kind("text", FORMATS) in FORMATS
+    assert found.kind("text") in READERS.names()
     assert inner_ending(found.path) == inner_ending(found.path.lower())
 
 
 TEXTS = [
     Entry("units", unit_and_text, check_unit),
-    Entry(
-        "saved units",
-        lambda random: damaged(random, unit(random.choice(UNITS)).to_json()),
-        check_saved_unit,
-        200,
-    ),
-    Entry("vocabulary", lambda random: damaged(random, {"tokens": [*MARKERS, "a", "b"]}), check_vocabulary),
+    Entry("saved units", saved_unit, check_saved_unit, 200),
+    Entry("vocabulary", lambda random: damaged(random, [*MARKERS, "a", "b"]), check_vocabulary),
     Entry("lexicon", words, check_lexicon, 200),
     Entry("names", lambda random: text(random, "lstmgru_. \\é"), check_name),
     Entry("sources", source, check_source),

@@ -9,7 +9,9 @@ import pytest
 from elman.config import read_toml, validate
 from elman.corpora.agreement import Agreement
 from elman.inspection.probes import measure
-from elman.training.run import build, make_task, prepare, settings_class
+from elman.training.preparing import prepare
+from elman.training.run import build
+from elman.training.settings import make_task, settings_class
 from elman.training.sources import training_data
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
@@ -50,7 +52,7 @@ def test_the_lstm_keeps_the_number_that_the_elman_network_forgets_L5():
     for cell in ("elman", "lstm"):
         task = make_task(read(RECIPES[0].parent / f"agreement-{cell}.toml"))
         prepared = prepare(task)
-        trainer = build(task, prepared.train, prepared.dev)
+        trainer = build(prepared)
         for _ in trainer.run():
             pass
         model = trainer.model.eval()
