@@ -124,7 +124,11 @@ def in_turn(calls: Sequence[Callable[[], Any]], rounds: int) -> tuple[Times, ...
         gc.collect()
         return host_clock(call)
 
-    return take_turns(calls, clock, Rounds(0, rounds, 0.0))
+    gc.freeze()  # what is there already is no garbage, and need not be looked through each time
+    try:
+        return take_turns(calls, clock, Rounds(0, rounds, 0.0))
+    finally:
+        gc.unfreeze()
 
 
 def compare_decoding(work: Workload, model: Model, search: str, rounds: int) -> Iterator[Comparison]:
