@@ -132,3 +132,9 @@ def test_nodes_of_a_search_have_the_names_of_their_tokens():
     [named] = named_nodes([node], ["a", "b"])
     assert named == node._asdict() | {"token": "b"}
     assert named_nodes(None, ["a"]) is None
+
+
+def test_a_prediction_is_gone_through_like_its_object():
+    one = Prediction("Polish", "Kowalski", "text", probabilities={"Polish": 1.0})
+    assert list(one) == list(one.keys()) == list(one.as_json())
+    assert dict(one) == one.as_json()

@@ -120,6 +120,8 @@ class Prediction:
     def keys(self) -> Iterator[str]:
         return iter(self.as_json())
 
+    __iter__ = keys
+
     def __getitem__(self, key: str) -> Any:
         return self.line if key == "line" else self.as_json()[key]
 
