@@ -121,3 +121,12 @@ def test_words_leave_their_case_to_the_letters():
         again.restore(json.loads(json.dumps(field.state())))
         assert again.text.vocabulary.tokens == field.text.vocabulary.tokens
         assert again.characters.tokens == field.characters.tokens
+
+
+def test_a_label_that_is_spelt_as_the_unknown_token_stands_for_itself_alone():
+    field = LabelField("label")
+    field.build(Counter({"<unk>": 2, "animal": 1}))
+    record = Record({"label": "thing"}, "a.tsv", 3)
+    assert field.ids(["<unk>"], record, field="label") == [0]
+    with pytest.raises(LabelError, match=r"a\.tsv:3: E407: a label that training never saw"):
+        field.ids(["thing"], record, field="label")

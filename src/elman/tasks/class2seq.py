@@ -41,7 +41,7 @@ from elman.text.fields import State, TextField
 from elman.text.lexicon import Lexicon
 from elman.text.records import Record
 from elman.text.store import Row
-from elman.text.vocabulary import UNKNOWN, Vocabulary
+from elman.text.vocabulary import UNKNOWN
 
 SMALL = 50  # up to so many examples the lectures' network and incremental descent are the default
 NETWORK_NAMES = ("rnn", "ngram")
@@ -140,7 +140,7 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
             seen.add(tokens=len(tokens) + 1, losses=len(tokens) + 1, length=len(tokens) + 1)
         seen.types = len(counts)
         self.field.build_vocabulary(counts, arrange=self._markers_last)
-        self.classes.build(classes)
+        self.classes.labels.build(classes)
         entries = len(self.field.vocabulary)
         seen.notes.append(f"vocabulary: {entries:,} entries; {len(self.classes.names)} classes")
         return seen
@@ -257,7 +257,7 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.field.restore(state)
-        self.classes.vocabulary = Vocabulary.from_json(state["classes"])
+        self.classes.labels.restore(state["classes"])
         self.classes.width = int(state["width"])
         for key in ("start", "end"):
             if getattr(self.config.text, key) not in self.field.vocabulary:

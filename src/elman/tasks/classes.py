@@ -1,16 +1,15 @@
 """The class side of class to sequence: one class, several features, or a vector of numbers."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from elman.errors import LabelError, SyntaxProblem, nearest
+from elman.errors import SyntaxProblem
 from elman.tasks.examples import tensor
+from elman.text.fields import LabelField
 from elman.text.records import Record
-from elman.text.vocabulary import Vocabulary
 
 KINDS = ("class", "features", "vector")
 
@@ -24,16 +23,16 @@ class ClassField:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.width = 0
-        self.vocabulary = Vocabulary([])
+        self.labels = LabelField("class")
 
     @property
     def names(self) -> list[str]:
-        return self.vocabulary.tokens
+        return self.labels.names
 
     @property
     def size(self) -> int:
         """P, the width of a class vector."""
-        return self.width if self.kind == "vector" else len(self.vocabulary)
+        return self.width if self.kind == "vector" else len(self.names)
 
     def features(self, record: Record) -> list[str]:
         """The names that stand in a record; of a vector there are none, but it is looked at."""
@@ -43,25 +42,12 @@ class ClassField:
             return []
         return [text] if self.kind == "class" else text.split()
 
-    def build(self, counts: Counter[str]) -> None:
-        self.vocabulary = Vocabulary.build(counts, markers=False)
-
     def key(self, record: Record) -> list[int]:
         """A class as numbers; the order of its features is nothing."""
         if self.kind == "vector":
             bits: list[int] = np.array(self._numbers(record), dtype=np.float32).view(np.int32).tolist()
             return bits
-        names = self.features(record)
-        for name in names:
-            if name not in self.vocabulary:
-                raise record.error(
-                    LabelError,
-                    "a class that training never saw",
-                    field="class",
-                    text=name,
-                    remedy=nearest(name, self.names),
-                )
-        return sorted({*self.vocabulary.ids(names)})
+        return sorted({*self.labels.ids(self.features(record), record, field="class")})
 
     def keys(self, prompts: Iterable[str]) -> list[list[int]]:
         return [self.key(Record({"class": text}, "input", n)) for n, text in enumerate(prompts, 1)]
@@ -77,7 +63,7 @@ class ClassField:
         """Class vectors (B, P): one-hot, many-hot, or the numbers."""
         if self.kind == "vector":
             return tensor(np.array(keys, dtype=np.int32).view(np.float32), device)
-        x = np.zeros((len(keys), len(self.vocabulary)), dtype=np.float32)
+        x = np.zeros((len(keys), len(self.names)), dtype=np.float32)
         for row, key in enumerate(keys):
             x[row, list(key)] = 1
         return tensor(x, device)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.config import TextSettings, VocabularySettings
-from elman.errors import LabelError, UnknownNameError, nearest
+from elman.errors import LabelError, nearest
 from elman.text.files import Repairs
 from elman.text.lexicon import Lexicon
 from elman.text.records import Record
@@ -274,14 +274,12 @@ class LabelField:
 
     def ids(self, labels: Sequence[str], record: Record, *, field: str, listed: bool = False) -> list[int]:
         """The numbers of labels in a field of a record; ``listed``: each belongs to a token of it."""
-        try:
-            return self.vocabulary.ids(labels)
-        except UnknownNameError:
-            place = next(place for place, label in enumerate(labels) if label not in self.vocabulary)
-            said, remedy = f"a {self.noun} that training never saw", nearest(labels[place], self.names)
-            at, token = (None, place) if listed else (field, None)
-            text = labels[place]
-            raise record.error(LabelError, said, field=at, token=token, text=text, remedy=remedy) from None
+        for place, label in enumerate(labels):
+            if label not in self.vocabulary:  # also where a label is spelt as the unknown token
+                said, remedy = f"a {self.noun} that training never saw", nearest(label, self.names)
+                at, token = (None, place) if listed else (field, None)
+                raise record.error(LabelError, said, field=at, token=token, text=label, remedy=remedy)
+        return self.vocabulary.ids(labels)
 
     def restore(self, names: Sequence[str], counts: Mapping[str, int] | None = None) -> None:
         self.vocabulary = Vocabulary.from_json(names)
