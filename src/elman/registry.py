@@ -65,6 +65,8 @@ class Registry:
     def __init__(self, kind: str, package: str, base: str) -> None:
         self.kind, self.package, self._base = kind, package, base
         self._added: dict[str, type] = {}
+        self._found: dict[str, type] = {}  # built-in parts
+        self._options: dict[type, dict[str, Any]] = {}
 
     def __reduce__(self) -> str:
         return next(name for name, value in globals().items() if value is self)
@@ -81,14 +83,14 @@ class Registry:
         return self._base.partition(":")[2]
 
     def names(self) -> list[str]:
-        return sorted({*self._files(), *self._added})
+        return sorted({*self._files, *self._added})
 
     def check(self, name: str) -> None:
         """An unknown plain name is an error that lists the near ones; nothing is imported."""
         shown = shortened(name)
         if name.endswith(".py"):
             raise UnknownNameError(f"{shown!r} is a file; name the class in it, too, as in {shown}:Mine")
-        if ":" not in name and name not in self._added and name not in self._files():
+        if ":" not in name and name not in self._added and name not in self._files:
             raise UnknownNameError(f"no {self.kind} named {shown!r}; {nearest(name, self.names())}")
 
     def find(self, name: str) -> type:
@@ -102,17 +104,19 @@ class Registry:
         if ":" in name:
             return self._load(name)
         self.check(name)
-        module = importlib.import_module(f"{self.package}.{self._files()[name]}")
+        if name in self._found:
+            return self._found[name]
+        module = importlib.import_module(f"{self.package}.{self._files[name]}")
         for part in vars(module).values():
             if inspect.isclass(part) and issubclass(part, self.base) and part.__module__ == module.__name__:
-                return part
+                return self._found.setdefault(name, part)
         raise UnknownNameError(f"{module.__name__} defines no {self.base_name}")
 
     def add(self, name: str, part: type) -> None:
         """Give a user's class a name; a later class of the same name replaces an earlier one."""
         if not isinstance(name, str) or not name.isidentifier():
             raise ArgumentError(f"name {name!r} is not a plain word; use letters, digits and _")
-        if name in self._files():
+        if name in self._files:
             raise ArgumentError(f"{name!r} is a built-in {self.kind}; choose another name")
         self._added[name] = part
 
@@ -140,12 +144,16 @@ class Registry:
 
     def options(self, name: str) -> dict[str, Any]:
         """What the constructor of a part takes, with its defaults."""
-        return parameters_of(self.find(name))
+        part = self.find(name)
+        if part not in self._options:
+            self._options[part] = parameters_of(part)
+        return self._options[part]
 
     def readers_of(self, option: str) -> list[str]:
         """The built-in parts whose constructors take this option."""
-        return [name for name in self._files() if option in self.options(name)]
+        return [name for name in self._files if option in self.options(name)]
 
+    @cached_property
     def _files(self) -> dict[str, str]:
         """The file of each part by its name, which has hyphens for underscores if the package says so."""
         package = importlib.import_module(self.package)

@@ -5,17 +5,17 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 
 import pytest
 import torch
 
-from comparison import assert_close, on, python
+from comparison import assert_close, on
 from elman import RNN, Cell
 from elman.errors import BackendError, BackendNotice
 from elman.recurrence import notices, trace
 from elman.recurrence.cpu import compile as compiling
+from forked import Forked, python
 
 RUN = """
 import torch, warnings
@@ -45,10 +45,18 @@ def cache(tmp_path):
     return tmp_path / "cache"
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """The cache that a first process leaves: one library."""
+    folder = tmp_path_factory.mktemp("first") / "cache"
+    assert python(FORCED, ELMAN_CACHE=str(folder)).strip() == ""
+    return folder
+
+
 @pytest.fixture
-def library(cache):
-    """The one library that a first process leaves in the cache, compiled once for all tests."""
-    assert python(FORCED, ELMAN_CACHE=str(cache)).strip() == ""
+def library(cache, compiled):
+    """The one library of a first process, in a cache that a test may harm."""
+    shutil.copytree(compiled, cache)
     (file,) = cache.iterdir()
     return file
 
@@ -122,15 +130,7 @@ def test_an_empty_or_relative_cache_folder(tmp_path, folder):
 
 @needs_compiler
 def test_processes_that_compile_at_once(cache):
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", FORCED],
-            env={**os.environ, "ELMAN_CACHE": str(cache)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
+    children = [Forked(FORCED, environment={"ELMAN_CACHE": str(cache)}) for _ in range(2)]
     for child in children:
         _, problem = child.communicate(timeout=600)
         assert child.returncode == 0, problem
@@ -310,9 +310,12 @@ def test_folders_and_files_are_for_the_user_alone(first_use, tmp_path, monkeypat
 
 
 @pytest.fixture
-def own_name(request, monkeypatch):
-    """Libraries of this test have names of their own: a loader does not look twice at one that it knows."""
+def own_library(cache, request, monkeypatch):
+    """Each library of this test has its own name: a loader does not look twice at one that it knows."""
     monkeypatch.setenv("ELMAN_CFLAGS", f"-DTEST={request.node.callspec.indices['whose']}")
+    python(FORCED, ELMAN_CACHE=str(cache))
+    (file,) = cache.iterdir()
+    return file
 
 
 @needs_compiler
@@ -320,11 +323,11 @@ def own_name(request, monkeypatch):
     "whose", ["folder", "folder behind a link", "file", "link", "another's", "another's file"]
 )
 def test_a_library_that_others_could_have_put_there_is_never_loaded(
-    own_name, first_use, library, tmp_path, monkeypatch, whose
+    own_library, first_use, tmp_path, monkeypatch, whose
 ):
     if whose.startswith("another's") and os.geteuid() != 0:
         pytest.skip("only root can give files away")
-    folder, ran = library.parent, tmp_path / "ran"
+    library, folder, ran = own_library, own_library.parent, tmp_path / "ran"
     harm = f'__attribute__((constructor)) void run(void) {{ fclose(fopen("{ran}", "w")); }}'
     names = "".join(f"void {name}(void) {{}}\n" for name in compiling.ENTRIES)
     (tmp_path / "harm.c").write_text(f"#include <stdio.h>\n{harm}\n{names}")

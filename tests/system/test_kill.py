@@ -1,5 +1,6 @@
 """A training that is killed at any moment and continued is the undisturbed one, bit for bit."""
 
+import json
 import os
 import random
 import signal
@@ -11,11 +12,10 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from elman.cli.main import app
 from elman.training.checkpoint import newest_checkpoint
-from tiny import COMMAND, LONG, RUNS, events, timeless, train_command, write_data
+from forked import Forked
+from tiny import COMMAND, LONG, RUNS, timeless, train_command, write_data
 
 LIMIT = 600  # seconds after which a process that waits for its moment has gone wrong
 
@@ -23,9 +23,14 @@ LIMIT = 600  # seconds after which a process that waits for its moment has gone 
 # Moments: each is a function of (run, seconds since the start) that says whether it has come.
 
 
-def after(seconds):
-    """At any time: while Python imports, while files are read, while the network is built."""
-    return lambda run, passed: passed >= seconds
+@dataclass
+class After:
+    """At any time since an interpreter starts: while it imports, reads files, builds the network."""
+
+    seconds: float
+
+    def __call__(self, run, passed):
+        return passed >= self.seconds
 
 
 def there_is(pattern):
@@ -36,8 +41,19 @@ def there_is(pattern):
 def logged(update, kind="update"):
     """As soon as the log has come to an update, or to a validation: before it is saved."""
     return lambda run, passed: any(
-        event["event"] == kind and event["update"] >= update for event in events(run)[-3:]
+        event["event"] == kind and event["update"] >= update for event in last_events(run)
     )
+
+
+def last_events(run):
+    """Of a log that is being written: it is looked at often, so only its end is read."""
+    log = run / "metrics.jsonl"
+    if not log.exists():
+        return []
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 4096))
+        *lines, _ = file.read().split(b"\n")
+    return [json.loads(line) for line in lines[-3:] if line.startswith(b"{")]
 
 
 SAVING = "checkpoints/.*.tmp-*"
@@ -48,11 +64,11 @@ def moments(name, draw):
     """Three or four moments for the chain of one run, each later than the one before."""
     early, middle, late = draw.randint(2, 60), draw.randint(90, 190), draw.randint(220, 330)
     return {
-        "lm-stream": [after(draw.uniform(0.2, 3.0)), logged(early), there_is(SAVING), logged(late)],
+        "lm-stream": [After(draw.uniform(0.2, 3.0)), logged(early), there_is(SAVING), logged(late)],
         "lm-sentence": [there_is("config.toml"), logged(early), logged(middle // 40 * 40, "validation")],
         "tag": [there_is("cache/train/*"), logged(2), there_is(SAVING), logged(late)],
         "classify": [there_is("data.json"), logged(1), logged(middle), logged(late // 40 * 40, "validation")],
-        "class2seq": [after(draw.uniform(0.5, 3.5)), there_is(SAVING), logged(middle), there_is(SAVING)],
+        "class2seq": [After(draw.uniform(0.5, 3.5)), there_is(SAVING), logged(middle), there_is(SAVING)],
         "seq2seq": [
             there_is("tokenizer.json"),
             logged(early // 2),
@@ -70,16 +86,18 @@ class Chain:
     codes: list[int] = field(default_factory=list)  # of every process
     talk: list[str] = field(default_factory=list)  # its stderr
 
-    def start(self, begin):
+    def start(self, begin, fresh):
         """Begin, or continue with no more than the folder if that is possible."""
         begun = (self.run / "config.toml").exists()
         arguments = ["train", "--out", str(self.run), "--resume"] if begun else [*begin, "--resume"]
-        return subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True)
+        if fresh:
+            return subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True)
+        return Forked(COMMAND[-1], arguments)
 
     def play(self, begin, when=None, number=signal.SIGKILL):
         """One process, up to a moment or to its end."""
         started = time.monotonic()
-        process = self.start(begin)
+        process = self.start(begin, fresh=isinstance(when, After))
         while when is not None and process.poll() is None:
             passed = time.monotonic() - started
             if when(self.run, passed) or passed > LIMIT:
@@ -97,31 +115,36 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(data, tmp_path_factory):
-    """Every run in one go, once."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    for name in RUNS:
-        result = CliRunner().invoke(app, train_command(name, data, folder / name))
-        assert result.exit_code == 0, result.output
-    return {name: timeless(folder / name) for name in RUNS}
+def played(data, tmp_path_factory):
+    """Every run in one go, and again, killed at three or four moments; some at a time, for they wait for disks."""
+    folder = tmp_path_factory.mktemp("runs")
 
-
-@pytest.fixture(scope="module")
-def chains(data, undisturbed, tmp_path_factory):
-    """Every run again, killed at three or four moments; two at a time, for two cores."""
-    folder = tmp_path_factory.mktemp("killed")
-
-    def killed(one):
+    def play(one):
         name, number = one
         chain = Chain(folder / f"{name}-{number}")
         begin = train_command(name, data, chain.run)
-        for moment in moments(name, random.Random(f"kill {name} {number}" if number else f"kill {name}")):
-            chain.play(begin, moment)
+        if number is not None:
+            for moment in moments(name, random.Random(f"kill {name} {number}" if number else f"kill {name}")):
+                chain.play(begin, moment)
         chain.play(begin)
         return chain
 
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(CHAINS, pool.map(killed, CHAINS), strict=True))
+    runs = [*((name, None) for name in RUNS), *CHAINS]
+    with ThreadPoolExecutor(3) as pool:
+        return dict(zip(runs, pool.map(play, runs), strict=True))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(played):
+    whole = {name: played[name, None] for name in RUNS}
+    for chain in whole.values():
+        assert chain.codes == [0], chain.talk
+    return {name: timeless(chain.run) for name, chain in whole.items()}
+
+
+@pytest.fixture(scope="module")
+def chains(played):
+    return {one: played[one] for one in CHAINS}
 
 
 @pytest.mark.parametrize(("name", "number"), CHAINS)
