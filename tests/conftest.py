@@ -1,15 +1,20 @@
 """Every test starts from the same seed; kernels and records are kept away from the user's folders."""
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
 
-LONG = ("system", "fuzz", "recurrence")  # folders that the inner loop leaves out
+LONG = ("system", "fuzz", "recurrence", "bench", "corpora", "inspection")  # the inner loop leaves them out
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="the first case of each test that takes a moment")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if config.getoption("quick") and collection_path.name in LONG else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -20,14 +25,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.path.name != "test_kill.py")
     if config.getoption("quick"):
         first = {(item.path, getattr(item, "originalname", item.name)): item for item in reversed(items)}
-        kept = [item for item in first.values() if not quickly_left_out(item)]
+        kept = [item for item in first.values() if not any(map(item.get_closest_marker, ("slow", "gpu")))]
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = reversed(kept)
-
-
-def quickly_left_out(item: pytest.Item) -> bool:
-    marked = any(item.get_closest_marker(name) for name in ("slow", "gpu"))
-    return marked or item.path.parent.name in LONG
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -28,6 +28,7 @@ def blocks(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+@pytest.mark.slow
 def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.setattr(CELLS, "_added", dict(CELLS._added))
     (tmp_path / "docs" / "pictures").mkdir(parents=True)

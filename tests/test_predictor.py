@@ -163,6 +163,7 @@ def test_only_a_model_with_attention_has_an_alignment(saved, tmp_path):
         elman.load(run).check_attention()
 
 
+@pytest.mark.slow
 def test_an_ensemble_decides_together(tmp_path):
     """The mean of the probabilities: with one confident model, both write what it writes."""
     one = ready("seq2seq", tmp_path)

@@ -95,6 +95,7 @@ def test_every_part_has_a_rank() -> None:
     assert parts(SOURCE) - RANKS.keys() == set()
 
 
+@pytest.mark.slow
 def test_no_import_goes_uphill() -> None:
     assert uphill_imports(SOURCE) == []
 

@@ -179,6 +179,7 @@ class Leaky(Cell):
 """
 
 
+@pytest.mark.slow
 def test_a_cell_is_found_in_a_users_file(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(CELL_FILE, encoding="utf-8")

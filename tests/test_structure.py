@@ -69,6 +69,7 @@ def private_names(path: Path) -> Iterator[str]:
                     yield f"{node.lineno}: {name}.{attr}"
 
 
+@pytest.mark.slow
 def test_nobody_takes_what_is_another_modules_own():
     assert {module(path): found for path in FILES if (found := list(private_names(path)))} == {}
 
@@ -91,6 +92,7 @@ def cycle(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
+@pytest.mark.slow
 def test_no_import_goes_round_not_even_late():
     known = {module(path) for path in FILES}
     graph = {module(path): imports(path, known) for path in FILES if module(path) != "elman"}

@@ -443,6 +443,7 @@ def test_a_score_of_another_shape_is_named():
         flat(random(2, 1, 3), memory)
 
 
+@pytest.mark.slow
 def test_many_long_queries_are_scored_in_parts_A3(monkeypatch):
     """The same scores and gradients, without all of (B, T, S, ·) in memory."""
     torch.manual_seed(0)

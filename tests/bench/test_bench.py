@@ -30,6 +30,7 @@ from elman.bench.runs import Errors, Run, compare, draw
 from elman.bench.timing import Rounds, Times, host_clock, take_turns
 from elman.cli.main import app
 from elman.errors import UnknownNameError
+from tiny import elman
 
 RATES = Rates(flops=1e9, bytes=1e9)
 BENCH = Bench("cpu")
@@ -261,19 +262,9 @@ def test_command_gives_a_plain_table(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_an_unknown_group_is_a_mistake_of_the_user() -> None:
-    command = [
-        sys.executable,
-        "-c",
-        "from elman.cli.main import run; run()",
-        "bench",
-        "--device",
-        "cpu",
-        "--only",
-        "grru",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "did you mean 'gru'?" in done.stderr
+    code, out, err = elman("bench", "--device", "cpu", "--only", "grru")
+    assert (code, out) == (2, "")
+    assert "did you mean 'gru'?" in err
 
 
 def test_help_answers_without_torch() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from types import ModuleType
@@ -29,6 +28,7 @@ from elman.bench.runs import Errors, compare, draw
 from elman.bench.timing import Rounds, Times, take_turns
 from elman.cli.main import app
 from elman.errors import BackendError, UnknownNameError
+from tiny import elman
 
 BENCH = Bench("cuda")
 BENCH.facts = {"card": "a card"}
@@ -417,10 +417,9 @@ def test_json_has_no_infinities() -> None:
     ],
 )
 def test_without_cuda_it_is_a_mistake_of_the_user(options: list[str], message: str) -> None:
-    command = [sys.executable, "-c", "from elman.cli.main import run; run()", "bench", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr
+    code, out, err = elman("bench", *options)
+    assert (code, out) == (2, "")
+    assert message in err
 
 
 def test_precisions_are_known() -> None:

@@ -34,6 +34,7 @@ def tiny(monkeypatch):
 
 
 @pytest.mark.usefixtures("tiny")
+@pytest.mark.slow
 def test_it_trains_measures_tries_and_draws(tmp_path):
     folder = tmp_path / "my demo"
     code, out, err = elman("demo", "--out", folder, "--seed", "3")
@@ -63,6 +64,7 @@ def test_what_is_drawn_is_among_what_a_visitor_tries():
 
 
 @pytest.mark.usefixtures("tiny")
+@pytest.mark.slow
 def test_only_a_demonstration_is_replaced(tmp_path):
     assert elman("demo", "--out", tmp_path).code == 0
     (tmp_path / "notes.txt").write_text("mine")
@@ -88,6 +90,7 @@ def test_what_somebody_else_made_is_never_touched(name, tmp_path):
 
 
 @pytest.mark.usefixtures("tiny")
+@pytest.mark.slow
 def test_without_babel_nothing_is_removed(tmp_path, monkeypatch):
     assert elman("demo", "--out", tmp_path).code == 0
     monkeypatch.setitem(sys.modules, "babel", None)  # an import of it fails
@@ -99,6 +102,7 @@ def test_without_babel_nothing_is_removed(tmp_path, monkeypatch):
     assert (tmp_path / "run" / demo.MARK).is_file()
 
 
+@pytest.mark.slow
 def test_a_stopped_demonstration_says_how_to_go_on(tmp_path):
     program = f"""
 from elman.corpora import dates

@@ -9,6 +9,7 @@ from elman.cli.main import app
 from tiny import elman
 
 
+@pytest.mark.slow
 def test_it_prints_and_draws(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "UPDATES", 2)
     result = CliRunner().invoke(app, ["demo", "memory", "--out", str(tmp_path / "pictures")])
@@ -28,6 +29,7 @@ def test_a_folder_that_cannot_be_made_is_said_before_any_work(tmp_path):
 
 
 @pytest.mark.parametrize("cell", ["lstm", demo.Yours], ids=["lstm", "yours"])
+@pytest.mark.slow
 def test_a_gated_cell_learns_to_remember(cell):
     torch.manual_seed(1)
     model = demo.Rememberer(cell)

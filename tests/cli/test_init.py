@@ -42,6 +42,7 @@ def test_init_of_an_unknown_task():
     assert "no task named 'tagg'; did you mean 'tag'? Known: class2seq, classify, lm, seq2seq, tag" in err
 
 
+@pytest.mark.slow
 def test_corpora_for_people_and_machines():
     code, out, err = elman("corpora")
     assert (code, err) == (0, "")
@@ -55,6 +56,7 @@ def test_corpora_for_people_and_machines():
     assert all(one["task"] in TASKS.names() and one["summary"] and len(one["samples"]) == 2 for one in found)
 
 
+@pytest.mark.slow
 def test_a_corpus_that_lacks_a_package_is_listed_without_samples(monkeypatch):
     def lacking(self, split, random):
         raise ArgumentError("corpus 'dates' needs Babel")

@@ -13,6 +13,8 @@ from elman.metrics.sequences import LengthBucket
 from tiny import elman
 from tiny_tasks import descend, ready, save
 
+pytestmark = pytest.mark.slow  # the inner loop leaves it out
+
 PAIRS = "".join(f"{'a ' * length}{end}\t{end} {'a ' * length}\n" for length in range(3) for end in "bc")
 NAMES = {
     "attentive": "bidirectional LSTM → LSTM, additive attention",
@@ -65,6 +67,7 @@ def test_runs_stand_side_by_side_in_table_and_picture_A6(runs, pairs, tmp_path):
         assert row.split() == [str(first["shortest"]), "2", *(f"{share:.1%}" for share in shares)]
 
 
+@pytest.mark.slow
 def test_what_a_font_lacks_is_said_in_a_line(runs, pairs, tmp_path):
     """Two networks of a kind are called by their folders; nobody has a font for this private character."""
     _say_once.cache_clear()

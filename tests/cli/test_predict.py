@@ -49,6 +49,7 @@ def data_of(run, task):
 
 
 @pytest.mark.parametrize("task", DATA)
+@pytest.mark.slow
 def test_evaluate_is_one_flat_object(task, runs):
     code, out, err = elman("evaluate", runs[task], data_of(runs[task], task), "--json")
     assert (code, err) == (0, "")
@@ -214,6 +215,7 @@ def test_score_pairs_L3(runs):
         ("{} score {run} <&-", 3, "<stdin>: E402: there is no standard input"),
     ],
 )
+@pytest.mark.slow
 def test_streams_that_a_shell_closes(shell, code, message, runs):
     words = shell.format("'" + "' '".join(COMMAND) + "'", run=runs["lm"])
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -221,6 +223,7 @@ def test_streams_that_a_shell_closes(shell, code, message, runs):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_output_is_utf8_whatever_the_locale_says():
     env = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     done = subprocess.run([*COMMAND, "init", "lm"], capture_output=True, env=env)

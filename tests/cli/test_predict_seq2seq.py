@@ -37,6 +37,7 @@ def runs(tmp_path_factory):
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf", "html", "json"])
+@pytest.mark.slow
 def test_a_picture_beside_unchanged_data_A5(ending, runs, tmp_path):
     picture = tmp_path / f"a.{ending}"
     plain = elman("predict", runs["first"], stdin=LINES)
@@ -49,6 +50,7 @@ def test_a_picture_beside_unchanged_data_A5(ending, runs, tmp_path):
     assert elman("predict", runs["first"], "--json", "--attention", picture, stdin=LINES).out == plain.out
 
 
+@pytest.mark.slow
 def test_the_numbers_are_the_attention_of_the_model_A5(runs, tmp_path):
     path, lines = tmp_path / "a.json", tmp_path / "lines.txt"
     lines.write_bytes(LINES)
@@ -201,6 +203,7 @@ def test_figures_for_people(runs):
     assert figures["signatures"]["bleu"] in signatures
 
 
+@pytest.mark.slow
 def test_notes_stand_under_the_figures(tmp_path):
     one = ready("seq2seq", tmp_path, data="it runs\tes läuft .\nthe cat\tdie Katze .\n")
     descend(one, 200)
@@ -296,6 +299,7 @@ def test_as_many_lines_come_out_as_go_in(run, settings, runs):
     assert out.split("\n")[0] == out.split("\n")[6] == ""
 
 
+@pytest.mark.slow
 def test_an_open_pipe_is_answered_line_by_line(runs):
     command = [*COMMAND, "predict", runs["first"]]
     expected = load(runs["first"])

@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 from elman.cli.main import app
 from elman.errors import ArgumentError, UnknownNameError
 
+pytestmark = pytest.mark.slow  # the inner loop leaves it out
+
 
 def elman(*words):
     result = CliRunner().invoke(app, list(map(str, words)))
@@ -88,6 +90,7 @@ def test_json_is_one_line_a_run_L5(runs):
         assert 0 < result["error"] < 0.02
 
 
+@pytest.mark.slow
 def test_a_probe_agrees_with_the_scores_of_whole_texts_L5(runs):
     from elman.corpora.recall import Recall
     from elman.inspection.probes import preferences

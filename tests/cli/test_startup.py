@@ -21,6 +21,7 @@ print(gc.isenabled(), gc.get_freeze_count() > 100_000, file=sys.stderr)
 """
 
 
+@pytest.mark.slow
 def test_a_prediction_imports_no_more_than_it_needs(tmp_path):
     run = tmp_path / "run"
     assert elman(*train_command("tag", write_data(tmp_path), run, FEW)).code == 0

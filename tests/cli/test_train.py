@@ -160,6 +160,7 @@ SCAN = (
 )
 
 
+@pytest.mark.slow
 def test_separator_and_prefix_E8(tmp_path):
     """Lines of two sides are learned, and the file is read again in the same way."""
     data, run = write(tmp_path / "scan.txt", SCAN), tmp_path / "run"

@@ -168,6 +168,7 @@ def prepared(*about):
 
 
 @pytest.mark.parametrize("task", TASKS.names())
+@pytest.mark.slow
 def test_no_setting_of_a_run_imports_anything(task, plain, tmp_path, monkeypatch):
     """Each that can hold a word, one after the other: also those that are not meant to name code."""
     marked(tmp_path / "evil.py", OWN)
@@ -221,6 +222,7 @@ def test_every_command_that_opens_a_run_asks(command, plain, tmp_path, monkeypat
     assert elman(*words).code == 0
 
 
+@pytest.mark.slow
 def test_runs_beside_each_other_ask(plain, tmp_path, monkeypatch):
     marked(tmp_path / "evil.py", OWN)
     monkeypatch.chdir(tmp_path)

@@ -99,6 +99,7 @@ def test_asking_compiles_nothing(backend, compilations):
 
 
 @pytest.mark.skipif(compiling.compiler() is None, reason="no C compiler on this machine")
+@pytest.mark.slow
 def test_running_compiles_once(compilations):
     cell, x = equations_of_its_own(), torch.zeros(B, T, D)
     for _ in range(2):

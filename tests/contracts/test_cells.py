@@ -67,6 +67,7 @@ def pointwise(request):
     return request.param
 
 
+@pytest.mark.slow
 def test_shapes(part):
     rnn = RNN(part, 3, 5, layers=2, bidirectional=True)
     width = rnn.cells[0][0].output_size
@@ -91,6 +92,7 @@ def test_weights_are_those_that_equations_read(pointwise):
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("case", range(4))
+@pytest.mark.slow
 def test_the_kernel_equals_the_loop_R1(pointwise, dtype, case):
     """Values and all gradients over random shapes, lengths, starts, directions and depths."""
     rng = random.Random(f"{name_of(pointwise)} {case}")
@@ -133,7 +135,7 @@ def finite_differences(part, backend, second):
     state = map_state(lambda t: t.requires_grad_(), start(rnn, part, 2, torch.float64))
 
     def function(x, *leaves):  # the state and the weights are changed in place
-        return tuple(values_of(rnn, x, lengths, state).values())
+        return torch.cat([value.flatten() for value in values_of(rnn, x, lengths, state).values()])
 
     leaves = (x, *tensors_of(state), *rnn.parameters())
     check = torch.autograd.gradgradcheck if second else torch.autograd.gradcheck
@@ -142,12 +144,14 @@ def finite_differences(part, backend, second):
 
 
 @pytest.mark.parametrize("backend", ["auto", "loop"])
+@pytest.mark.slow
 def test_gradients_are_finite_differences(part, backend):
     if part in STEPS:
         pytest.skip("no finite difference sees a step")
     finite_differences(part, backend, second=False)
 
 
+@pytest.mark.slow
 def test_second_derivatives_are_finite_differences(part):
     if part in STEPS:
         pytest.skip("no finite difference sees a step")
@@ -226,6 +230,7 @@ def option_values(part):
     [(part, *pair) for part in PARTS for pair in option_values(part)],
     ids=lambda v: name_of(v) if isinstance(v, (str, type)) else str(v),
 )
+@pytest.mark.slow
 def test_every_option(part, option, value):
     rnn = RNN(part, 3, 5, cell_options={option: value}).double()
     if part in STEPS:
@@ -276,6 +281,7 @@ TORCH = {
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("kind", TORCH)
+@pytest.mark.slow
 def test_torch_has_the_same_networks(kind, bias, both, layers):
     """``from_torch`` and ``to_torch``: outputs, states and input gradients, packed or not."""
     make, options = TORCH[kind]

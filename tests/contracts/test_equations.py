@@ -119,6 +119,7 @@ def check(name, step, backend, bias=True, **options):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", ["tanh", "relu", "logistic"])
+@pytest.mark.slow
 def test_elman_network_R6(name, bias, backend):
     g = {"tanh": tanh, "relu": torch.relu, "logistic": sigmoid}[name]
     check("elman", elman(g), backend, bias, activation=name)
@@ -130,17 +131,20 @@ def test_hard_gate_worked_example_R7():
 
 
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.slow
 def test_hard_gate_R7(bias, backend):
     check("hard_gate", hard_gate, backend, bias)
 
 
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.slow
 def test_lstm_R8(bias, backend):
     check("lstm", lstm, backend, bias)
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("step", [gru, peephole_lstm, coupled_lstm, mgu, sru])
+@pytest.mark.slow
 def test_cells_beyond_the_lectures_R9(step, bias, backend):
     check(step.__name__, step, backend, bias)
 
@@ -190,6 +194,7 @@ def test_the_loss_on_the_last_output_reaches_all_real_steps_R2(backend):
     assert ((x.grad != 0).all(-1)).tolist() == [[t < n for t in range(T)] for n in (2, 5, 1)]
 
 
+@pytest.mark.slow
 def test_transducer_loss_is_the_sum_over_positions_R3(backend):
     """The gradient of the sum is the sum of the gradients of the positions."""
     rnn = RNN("gru", D, H, backend=backend).double()
@@ -206,6 +211,7 @@ def test_transducer_loss_is_the_sum_over_positions_R3(backend):
     assert_close(dict(enumerate(together)), dict(enumerate(summed)), 1e-10)
 
 
+@pytest.mark.slow
 def test_bidirectional_is_two_networks_R4(backend):
     """Each row by itself, turned round by hand."""
     rnn = RNN("lstm", D, H, bidirectional=True, backend=backend).double()

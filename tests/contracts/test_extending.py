@@ -69,6 +69,7 @@ def quick(words):
 
 
 @pytest.mark.parametrize("title", SECTIONS)
+@pytest.mark.slow
 def test_a_part_from_one_file_works_in_every_command(title, folder, tmp_path, monkeypatch):
     file, code, commands = SECTIONS[title]
     (folder / file).write_text(code, encoding="utf-8")

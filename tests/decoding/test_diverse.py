@@ -54,6 +54,7 @@ def test_one_draw_has_the_models_distribution(temperature):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.slow
 def test_two_draws_are_without_replacement(temperature):
     """Chance of a pair: p_i p_j / (1 - p_i) + p_j p_i / (1 - p_j)."""
     model = Model(4, sharpness=0.7, size=SIZE)

@@ -59,6 +59,7 @@ class Counted(Cell):
         return self.State(h=torch.tanh(x.a + h.a), count=s.count + 1, index=s.index)
 
 
+@pytest.mark.slow
 def test_copy_where_a_state_is_called_as_something_of_tuples():
     source, target = RNN("lstm", 3, 4), RNN(Counted, 3, 4)
     state = source(torch.randn(2, 5, 3)).state

@@ -66,6 +66,7 @@ def test_training_draws_anew_and_evaluation_does_not(rates):
 
 
 @pytest.mark.parametrize("backend", ["cpu", "loop"])
+@pytest.mark.slow
 def test_zoneout_keeps_that_many_units_and_evaluates_its_expectation(backend):
     rnn = RNN("elman", 3, 100, zoneout=0.3, backend=backend)
     x, state = torch.randn(40, 1, 3), (torch.full((40, 100), 0.5),)
@@ -78,6 +79,7 @@ def test_zoneout_keeps_that_many_units_and_evaluates_its_expectation(backend):
     assert_close({"y": rnn(x, state=(state,)).last}, {"y": expected}, 1e-5)
 
 
+@pytest.mark.slow
 def test_the_recurrent_mask_is_one_for_the_whole_sequence():
     """With identity weights a dropped unit stays dropped, and the others are scaled up at every step."""
     rnn = RNN("elman", 1, 500, recurrent_dropout=0.25, cell_options={"activation": "relu", "bias": False})
@@ -110,6 +112,7 @@ def test_weight_drop_and_input_dropout_are_drawn_once_a_sequence():
     assert outputs.max() == 2.0
 
 
+@pytest.mark.slow
 def test_a_step_under_zoneout_equals_the_sequence():
     rnn, x = RNN("lstm", 3, 5, layers=2, zoneout=0.3).eval(), torch.randn(2, 4, 3)
     state = None

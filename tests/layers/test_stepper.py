@@ -117,6 +117,7 @@ def test_dropout_of_the_input_keeps_its_mask_over_all_steps():
     assert torch.equal(outputs_of(rnn.eval(), x), x)
 
 
+@pytest.mark.slow
 def test_zoneout_is_drawn_anew_at_every_step():
     rnn = RNN("elman", 1, 300, zoneout=0.3, cell_options={"activation": "relu", "bias": False})
     with torch.no_grad():

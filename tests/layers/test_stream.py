@@ -102,6 +102,7 @@ def test_weights_that_lie_oddly_from_the_beginning():
             _, state = rnn.step(x, state)
 
 
+@pytest.mark.slow
 def test_an_option_that_changed_between_steps():
     rnn, state = begun("elman")
     rnn.cells[0][0].activation = "relu"
@@ -109,6 +110,7 @@ def test_an_option_that_changed_between_steps():
         assert_right(rnn, torch.randn(1, 3), state)
 
 
+@pytest.mark.slow
 def test_the_state_of_another_network():
     """Even of one that is gone, whose address a new one may have."""
     x = torch.randn(1, 3)

@@ -149,6 +149,7 @@ def test_short_runs(tmp_path, events, charts):
     assert write_card(run).read_text(encoding="utf-8").startswith("# Tagger")
 
 
+@pytest.mark.slow
 def test_a_long_run_is_thinned(tmp_path):
     source = checked(fake_run(tmp_path / "run", fake_events(20_000, 1, 50)))
     assert len(source) < 600_000

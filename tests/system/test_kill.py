@@ -116,7 +116,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def played(data, tmp_path_factory):
-    """Every run in one go, and again, killed at three or four moments; some at a time, for they wait for disks."""
+    """Every run in one go, and again, killed at three or four moments; some at once: they wait for disks."""
     folder = tmp_path_factory.mktemp("runs")
 
     def play(one):

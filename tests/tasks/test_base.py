@@ -41,6 +41,7 @@ def test_what_a_task_can_do_besides(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", TASKS.names())
+@pytest.mark.slow
 def test_what_was_learned_is_restored(name, tmp_path):
     one = ready(name, tmp_path)
     again = make_task(one.task.config)

@@ -30,6 +30,7 @@ def worked_example(**more):
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "squared"])
+@pytest.mark.slow
 def test_the_worked_example_is_learned_by_incremental_descent_G3(loss):
     task, _, trainer = worked_example(**{"training.loss": loss})
     assert task.field.vocabulary.tokens == VOCABULARY
@@ -103,6 +104,7 @@ def test_production_feeds_back_what_came_out_G1(tmp_path):
 
 @pytest.mark.parametrize("feedback", ["hard", "soft"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.slow
 def test_other_cells_and_optimisers_learn_it_too(cell, feedback, tmp_path):
     settings = {
         "model.cell": cell,

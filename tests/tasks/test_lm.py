@@ -200,6 +200,7 @@ def test_a_tiny_text_has_rows_that_are_worth_it(tmp_path):
     assert settings.batch_size > 1
 
 
+@pytest.mark.slow
 def test_generation_stops_where_it_should_L4(tmp_path):
     one = ready("lm", tmp_path, SENTENCE | LEARN, data="a b c d\n")
     descend(one, 100)
@@ -258,6 +259,7 @@ def test_drawing_repeats_with_its_seed_L4(tmp_path):
     assert drawn(1) != drawn(2)
 
 
+@pytest.mark.slow
 def test_characters_run_through_line_ends_and_stop_at_a_newline_L4(tmp_path):
     settings = LEARN | {"text.unit": "character", "training.truncate": 8, "training.epochs": 80}
     one = ready("lm", tmp_path, settings, data="ab\ncd\n" * 8)
@@ -340,6 +342,7 @@ def test_nothing_to_evaluate_is_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.slow
 def test_incremental_descent_learns_a_stream_at_its_own_rate_G2(seed):
     """Its losses are summed over a segment and nothing is clipped: 0.1, for few losses, diverges here."""
     training = {"optimizer": "incremental", "max_steps": 200, "seed": seed, "threads": 1}

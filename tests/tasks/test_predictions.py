@@ -25,6 +25,7 @@ TRACED = {
 
 
 @pytest.mark.parametrize("task", TASKS.names())
+@pytest.mark.slow
 def test_the_object_of_every_task(task, tmp_path):
     one = ready(task, tmp_path)
     found = one.task.predict(one.model, TEXTS[task])

@@ -18,6 +18,7 @@ from tiny_tasks import CPU, descend, ready, train
 # A small model learns.
 
 
+@pytest.mark.slow
 def test_reversing_strings_is_learned_with_attention(reversing):
     one, unseen = reversing
     assert one.task.config.model.attention == "additive"
@@ -29,6 +30,7 @@ def test_reversing_strings_is_learned_with_attention(reversing):
     assert all("✗" not in line for line in one.task.samples(one.model, one.examples))
 
 
+@pytest.mark.slow
 def test_a_learned_alignment_runs_backwards_A4(reversing):
     one, _ = reversing
     answers = one.task.predict(one.model, ["abcdef", "hgf"], trace=0)
@@ -41,6 +43,7 @@ def test_a_learned_alignment_runs_backwards_A4(reversing):
 
 
 @pytest.mark.parametrize(("form", "least"), [("single", 0.97), ("naive", 0.8)])
+@pytest.mark.slow
 def test_one_network_copies_short_strings_E6(form, least, tmp_path):
     """Without a separator ``aba`` could be a source, or the source ``ab`` and the first of its copy."""
     known = strings(150, 1, 3)
@@ -169,6 +172,7 @@ def test_figures_do_not_depend_on_the_batches_of_evaluation(tmp_path, monkeypatc
             assert found[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
 
 
+@pytest.mark.slow
 def test_there_is_no_exposure_gap_where_its_own_outputs_are_the_truth(tmp_path):
     one = ready("seq2seq", tmp_path, {"model.hidden": 24, "decoding.max_length": 10})
     descend(one, 80)

@@ -120,6 +120,7 @@ def test_ill_formed_training_tags_are_not_constrained(tmp_path):
     assert float(one.task.loss(one.model, one.batch).total.detach()) < 100
 
 
+@pytest.mark.slow
 def test_what_breaks_the_rules_is_left_out_of_the_loss_of_a_crf_and_nothing_else(tmp_path):
     """Neither a sentence that is merely long, nor the words of those that count."""
     one = ready("tag", tmp_path, data=SPANS)
@@ -157,6 +158,7 @@ def test_a_tag_that_training_never_saw_is_named_with_its_line(tmp_path):
 CASES = "May\tNOUN\nmay\tVERB\n\nBill\tNOUN\nbill\tVERB\n\nWill\tNOUN\nwill\tVERB\n\nmay\tVERB\nMay\tNOUN\n"
 
 
+@pytest.mark.slow
 def test_letters_tell_case_where_the_vocabulary_is_lower_cased(tmp_path):
     one = ready("tag", tmp_path, LEARN | {"model.bidirectional": False}, data=CASES)
     assert one.task.words.text.vocabulary.tokens[4:] == ["may", "bill", "will"]

@@ -648,6 +648,7 @@ def test_records_come_before_the_error_behind_them(tmp_path, name, good, bad, op
         ("a.txt", "some words in a line\n" * 60_000, {"roles": ("text",)}),
     ],
 )
+@pytest.mark.slow
 def test_memory_stays_constant(tmp_path, name, data, options):
     records = reading(tmp_path, name, data, **options)
     tracemalloc.start()

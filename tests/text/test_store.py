@@ -133,6 +133,7 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, change):
     assert Store.open(tmp_path, "k") is None
 
 
+@pytest.mark.slow
 def test_every_bit_of_a_store_counts(tmp_path):
     Store.write(tmp_path, [{"ids": [1, 2, 3]}, {"ids": [4]}], "k")
     for name in ("ids.values", "ids.offsets", "meta.json"):
@@ -313,6 +314,7 @@ def test_two_writers_at_once_do_not_mix(tmp_path):
             assert contents(Store.open(tmp_path, str(last[0]))) == wanted[last[0]]
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_examples(tmp_path):
     def peak(count):
         tracemalloc.start()

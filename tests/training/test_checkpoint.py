@@ -355,6 +355,7 @@ def test_a_full_disk_leaves_no_rest(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.slow
 def test_a_process_killed_at_any_moment(tmp_path, no_waiting):
     """The child saves, replaces, points and prunes without end until the signal comes."""
     draw = random.Random(3)

@@ -18,6 +18,8 @@ from elman.training.checkpoint import POINTERS, point
 from elman.training.ties import read_settings
 from tiny import LONG, elman, timeless, train_command, write_data
 
+pytestmark = pytest.mark.slow  # the inner loop leaves it out
+
 FEW = {
     "training.max_steps": 4,
     "training.validate_every": 2,
@@ -162,6 +164,7 @@ def test_any_file_in_the_place_of_any_other(subjects):
     "name",
     ["best", "last", "checkpoints", "checkpoints/update-00000002", "cache", "cache/train", "cache/dev/words"],
 )
+@pytest.mark.slow
 def test_something_else_in_the_place_of_a_folder(name, kind, subjects):
     subject = subjects["tag"]
     run = subject.copy()

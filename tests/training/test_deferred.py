@@ -91,6 +91,7 @@ class Waits(TorchDispatchMode):
         ("seq2seq", {"training.teacher_forcing": 1.0, "model.attention": "additive"}),
     ],
 )
+@pytest.mark.slow
 def test_an_update_waits_for_nothing(name, changes, data, monkeypatch):
     """Its figures come in one transfer, which the update after it reads."""
     settings = {"training.optimizer": "adamw", "training.schedule": "constant", "training.momentum": 0.0}
@@ -116,6 +117,7 @@ def test_an_update_waits_for_nothing(name, changes, data, monkeypatch):
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.slow
 def test_who_does_not_wait_sees_the_same(name, data):
     """Events, positions and snapshots are those of a training that reads every figure at once."""
     changes = {"training.max_steps": 23, "training.validate_every": 5, "training.optimizer": "adamw"}
@@ -179,6 +181,7 @@ def test_a_gpu_that_is_waited_for_computes_the_same(data):
         ),
     ],
 )
+@pytest.mark.slow
 def test_what_is_not_finite_reaches_no_weight_even_if_nobody_waits(
     device, optimizer, wrong, data, monkeypatch
 ):

@@ -38,6 +38,7 @@ from tiny import (
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.slow
 def test_after_every_event_a_copy_goes_on_alike(name, data):
     """Snapshot, JSON and back, another process's trainer: its next events are those of the first."""
     changes = {"training.max_steps": 23, "training.validate_every": 5}
@@ -193,6 +194,7 @@ def test_a_copy_that_is_better_than_its_checkpoint_stays(finished, tmp_path):
         resume(run)
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_training_and_takes_nothing_with_it(data, tmp_path, monkeypatch):
     run = tmp_path / "run"
 
@@ -255,6 +257,7 @@ def test_of_two_that_begin_at_once_one_does(data, tmp_path):
             assert run_module.read_config(tmp_path / str(place)) == config
 
 
+@pytest.mark.slow
 def test_a_start_that_another_process_continues_is_left_to_it(data, tmp_path, monkeypatch):
     run = tmp_path / "run"
     with ExitStack() as held:

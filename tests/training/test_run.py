@@ -251,6 +251,7 @@ def test_it_stops_when_passes_in_a_row_hardly_change_the_objective(data):
 
 
 @pytest.mark.parametrize("metric", ["loss", "accuracy", "macro_f1"])
+@pytest.mark.slow
 def test_the_best_is_by_the_chosen_metric(metric, data, tmp_path):
     found = end_of(
         "classify",
@@ -281,6 +282,7 @@ def test_the_best_checkpoint_holds_the_averaged_weights(data, tmp_path):
     assert json.loads(answer.out)["loss"] == pytest.approx(best["loss"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_plateau_cuts_the_rate(data):
     changes = {"training.learning_rate": 2.0, "training.decay": 0.25, "training.validate_every": 4}
     trainer = trainer_of("lm-sentence", data, changes | {"training.max_steps": 200, "training.momentum": 0.0})

@@ -170,6 +170,7 @@ def test_incremental_descent_refuses_what_would_change_it_G2(wrong, data):
         plain_trainer("classify", data, wrong)
 
 
+@pytest.mark.slow
 def test_incremental_descent_is_the_default_of_the_worked_example_G2(tmp_path):
     answer = elman("train", "class2seq", "--train", "builtin:worked_example", "--out", tmp_path / "run")
     assert answer.code == 0, answer.err
