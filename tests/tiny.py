@@ -209,5 +209,5 @@ def trainer_of(name, data, changes=None):
 def figures(event):
     """What of an event does not depend on the clock."""
     if isinstance(event, Update):
-        return event.loss, event.count, event.rate, event.gradient_norm
+        return event.loss, event.numbers.count, event.rate, event.gradient_norm
     return event.measures, event.samples, event.improved

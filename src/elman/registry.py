@@ -99,13 +99,11 @@ class Registry:
         ``"cells.py:Leaky"`` and ``"package.module:Leaky"`` are classes of the user's own files. A string
         is the user's word and is obeyed; a ``PartName`` out of a run must be trusted before its code runs.
         """
-        if name in self._added:
-            return self._added[name]
+        if known := self._added.get(name) or self._found.get(name):
+            return known
         if ":" in name:
             return self._load(name)
         self.check(name)
-        if name in self._found:
-            return self._found[name]
         module = importlib.import_module(f"{self.package}.{self._files[name]}")
         for part in vars(module).values():
             if inspect.isclass(part) and issubclass(part, self.base) and part.__module__ == module.__name__:
@@ -145,9 +143,7 @@ class Registry:
     def options(self, name: str) -> dict[str, Any]:
         """What the constructor of a part takes, with its defaults."""
         part = self.find(name)
-        if part not in self._options:
-            self._options[part] = parameters_of(part)
-        return self._options[part]
+        return self._options.get(part) or self._options.setdefault(part, parameters_of(part))
 
     def readers_of(self, option: str) -> list[str]:
         """The built-in parts whose constructors take this option."""

@@ -234,7 +234,9 @@ def test_the_sum_is_the_mean_times_the_count(task, tmp_path):
         after = one.model.parameters()
         weights[reduction] = [new.detach() - old for new, old in zip(after, before, strict=True)]
     for total, mean in zip(weights["sum"], weights["mean"], strict=True):
-        torch.testing.assert_close(total, mean * update.count, rtol=1e-3, atol=1e-5)  # of weights up to 5
+        torch.testing.assert_close(
+            total, mean * update.numbers.count, rtol=1e-3, atol=1e-5
+        )  # of weights up to 5
 
 
 @pytest.mark.parametrize("task", ["lm", "tag", "classify"])

@@ -242,7 +242,7 @@ def test_it_stops_when_passes_in_a_row_hardly_change_the_objective(data):
     tolerance = 0.02
     stopped = trainer_of("class2seq", data, changes | {"training.tolerance": tolerance})
     updates = [event for event in stopped.run() if isinstance(event, Update)]  # one batch a pass
-    objectives = [event.loss * event.count for event in updates]
+    objectives = [event.loss * event.numbers.count for event in updates]
     calm = [abs(last - now) <= tolerance * abs(last) for last, now in pairwise(objectives)]
     assert stopped.position.finished == "converged"
     assert stopped.position.epoch == len(objectives) < 400

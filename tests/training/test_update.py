@@ -110,7 +110,7 @@ def test_incremental_descent_is_the_loop_of_the_lectures_G2(name, regulariser, l
     assert sorted(int(key[0]) for key in plan) == list(range(n))
     for key, event in zip(plan, trainer.run(), strict=False):
         value = loss_by_hand(*outputs_of(other, task.collate(other.examples, key, CPU)), kind=loss)
-        assert event.loss * event.count == pytest.approx(float(value.detach()), rel=1e-12)
+        assert event.loss * event.numbers.count == pytest.approx(float(value.detach()), rel=1e-12)
         if regulariser != "none":
             R = sum(w.abs().sum() if regulariser == "l1" else (w**2).sum() / 2 for w in weights)
             value = value + strength / n * R
@@ -200,7 +200,7 @@ def test_accumulated_batches_are_one_big_batch(name, reduction, data):
     start = weights_of(whole)
     first = accumulated._update([*parts, [0]])
     second = whole._update([[example for part in parts for example in part], [0]])
-    assert first.count == second.count
+    assert first.numbers.count == second.numbers.count
     assert first.loss == pytest.approx(second.loss, rel=1e-12)
     assert first.gradient_norm == pytest.approx(second.gradient_norm, rel=1e-12)
     for weight_name, found in weights_of(accumulated).items():

@@ -40,10 +40,6 @@ class Update:
     seconds: float
 
     @property
-    def count(self) -> int:
-        return self.numbers.count
-
-    @property
     def loss(self) -> float:
         """The mean over its batches."""
         return self.numbers.total / self.numbers.count
