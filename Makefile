@@ -46,8 +46,7 @@ pytest: $(READY) ## the tests alone, on all cores; PYTEST_FLAGS="-k lstm" picks 
 	@echo "· pytest"
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
-quick: $(READY) ## the inner loop: ruff, mypy and one case of each test that takes a moment
-	@$(BIN)/ruff check --quiet; $(BIN)/mypy --no-error-summary
+quick: lint types ## the inner loop: ruff, mypy and one case of each test that takes a moment
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal --quick $(PYTEST_FLAGS)
 
 format: $(READY) ## let ruff format the code and mend what it can

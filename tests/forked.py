@@ -14,11 +14,10 @@ import socket
 import struct
 import subprocess
 import sys
-import warnings
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from tempfile import mkdtemp, mkstemp
+from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 # The compiler of torch is what its first optimiser imports.
@@ -31,7 +30,8 @@ class Forked:
     def __init__(
         self, code: str, arguments: list[str] | None = None, environment: dict[str, str] | None = None
     ):
-        self._files = [Path(path) for fd, path in (mkstemp(), mkstemp()) if os.close(fd) is None]
+        self._folder = TemporaryDirectory()
+        self._files = [Path(self._folder.name) / name for name in ("output", "errors")]
         self._server = socket.socket(socket.AF_UNIX)
         self._server.connect(server())
         work = {
@@ -54,8 +54,7 @@ class Forked:
             os.kill(self.pid, signal.SIGKILL)
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
         output, errors = (path.read_text() for path in self._files)
-        for path in self._files:
-            path.unlink()
+        self._folder.cleanup()
         return output, errors
 
     def _wait(self, timeout: float | None) -> int | None:
@@ -71,7 +70,7 @@ class Forked:
 
 def python(code: str, timeout: float = 600, **environment: str) -> str:
     """What a child that runs the code prints; it must end well, and warnings are errors in it too."""
-    process = Forked(code, environment=environment)
+    process = Forked(f"import warnings; warnings.simplefilter('error')\n{code}", environment=environment)
     output, errors = process.communicate(timeout)
     assert process.returncode == 0, errors
     return output
@@ -80,13 +79,15 @@ def python(code: str, timeout: float = 600, **environment: str) -> str:
 @cache
 def server() -> str:
     """Where the process listens whose children all are; it ends when this one does."""
-    address = f"{mkdtemp()}/socket"
+    folder = TemporaryDirectory()
+    address = f"{folder.name}/socket"
     process = subprocess.Popen(
         [sys.executable, __file__, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     process.stdout.close()
+    atexit.register(folder.cleanup)
     atexit.register(process.communicate)  # which closes its standard input
     return address
 
@@ -129,10 +130,9 @@ def keep(caller: socket.socket) -> NoReturn:
 
 
 def live(work: dict[str, object]) -> NoReturn:
-    """Run the code as an interpreter would that was started with ``-W error -c``."""
+    """Run the code as an interpreter would that was started with ``-c``."""
     for number, path in zip((1, 2), work["files"], strict=True):  # type: ignore[call-overload]
-        file = os.open(path, os.O_WRONLY)
-        os.dup2(file, number)
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.environ.clear()
     os.environ.update(work["environment"])  # type: ignore[arg-type]
@@ -140,8 +140,6 @@ def live(work: dict[str, object]) -> NoReturn:
     sys.argv[:] = ["-c", *work["arguments"]]  # type: ignore[misc]
     main = type(sys)("__main__")
     sys.modules["__main__"] = main
-    if not work["arguments"]:
-        warnings.simplefilter("error")
     status = 1
     try:
         exec(str(work["code"]), main.__dict__)

@@ -51,7 +51,7 @@ def last_events(run):
     if not log.exists():
         return []
     with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 4096))
+        file.seek(max(0, log.stat().st_size - 65_536))
         *lines, _ = file.read().split(b"\n")
     return [json.loads(line) for line in lines[-3:] if line.startswith(b"{")]
 
