@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from elman.config import Config, DecodingSettings, changed, check_read
-from elman.errors import ArgumentError, EmptyError, is_text, shortened
+from elman.errors import ArgumentError, DataError, EmptyError, is_text, shortened
 from elman.inspection.alignment import Alignment
 from elman.tasks.base import AnyTask, Measures, Scorer
 from elman.tasks.examples import encoded
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.predictions import Prediction
 from elman.text.files import Repairs
+from elman.text.records import Record
 from elman.training.learned import load_learned
 from elman.training.loading import best_checkpoint, load_weights
 from elman.training.settings import check_code, make_task, read_config
-from elman.training.sources import Reading
+from elman.training.sources import Reading, asked_source
 from elman.trust import Trust
 
 
@@ -61,6 +62,35 @@ class Predictor:
         if trace is not None:
             self.generation("writes nothing; no trace")
         return self.task.predict(self.model, checked(texts, "texts"), partners=self.partners, trace=trace)
+
+    def read(
+        self, path: str | Path, said: Collection[str] = (), repairs: Repairs | None = None
+    ) -> Iterator[Record]:
+        """What a file asks, one record a question; ``said`` are the settings of its layout that are meant.
+
+        A table, JSON Lines or a column file, known by its name, is read as those of training, though the
+        answers may be missing; anything else is one text a line.
+        """
+        source = asked_source(self.config.data, str(path), said)
+        return self.task.read(source, Repairs() if repairs is None else repairs)
+
+    def answers(
+        self, records: Sequence[Record], *, trace: int | None = None
+    ) -> Iterator[tuple[Record, Prediction]]:
+        """Each record of ``read`` with what is known about its answer.
+
+        A record that cannot be answered is an error with its place, after the answers to those before it.
+        """
+        asked = [record.fields[self.task.roles[0]] for record in records]
+        try:
+            found = self.task.predict(self.model, asked, partners=self.partners, trace=trace)
+        except DataError as error:  # a task counts what it was given
+            place = (error.line or 1) - 1
+            if place:
+                yield from self.answers(records[:place], trace=trace)
+            error.path, error.line = records[place].path, records[place].line
+            raise
+        yield from zip(records, found, strict=True)
 
     def check_attention(self) -> None:
         """A model without attention has no alignment: that is an error."""

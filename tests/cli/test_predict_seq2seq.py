@@ -140,7 +140,7 @@ def test_of_the_n_best_a_line_shows_one(runs):
     words = ("predict", runs["first"], "--set", "decoding.beam=3", "--set", "decoding.n_best=3")
     code, out, err = elman(*words, stdin=LINES)
     assert (code, out.count("\n")) == (0, len(TEXTS))
-    assert err == "the best answer of each line is printed; --json has all of decoding.n_best\n"
+    assert err == "the best answer of each line is printed; --top and --json have all of decoding.n_best\n"
     found = [json.loads(line) for line in elman(*words, "--json", stdin=LINES).out.splitlines()]
     assert out.split("\n")[0] == found[0]["text"] == found[0]["n_best"][0]["text"]
     assert len(found[0]["n_best"]) == 3

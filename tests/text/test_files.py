@@ -110,7 +110,7 @@ def test_the_place_of_a_bad_byte_is_shown(tmp_path):
         texts(written(tmp_path, LONG))
     assert str(caught.value).endswith(
         "a.txt:50001:15: E403: not UTF-8, invalid continuation byte: 0xE9: 'naïve café caf\ufffd au lait'; "
-        "save the file as UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8"
+        "name the encoding of the file, as in --encoding cp1252, or save it as UTF-8"
     )
 
 

@@ -140,6 +140,34 @@ GOOD = {
         [("a|||b", "x|||")],
     ),
     "packed and separated": ("a.jsonl.gz", gzip.compress(b"{} ||| []\n"), BARS, [("{}", "[]")]),
+    "joined columns": (
+        "a.csv",
+        "title,body,stars\nA,long one,5\n,alone,1\n",
+        {"columns": {"text": "title+body", "label": "stars"}},
+        [("A long one", "5"), ("alone", "1")],
+    ),
+    "joined numbers": ("a.tsv", "a\tb\tc\n", {"columns": {"text": "0+1", "label": 2}}, [("a b", "c")]),
+    "joined keys": (
+        "a.jsonl",
+        '{"title": "a", "body": "b", "label": 1}\n',
+        {"columns": {"text": "title+body", "label": "label"}},
+        [("a b", "1")],
+    ),
+    "a column with a plus": (
+        "a.csv",
+        "a+b,a,label\nx,y,z\n",
+        {"columns": {"text": "a+b", "label": "label"}},
+        [("x", "z")],
+    ),
+    "semicolons": ("a.csv", "a;b\nc;d\n", {}, [("a", "b"), ("c", "d")]),
+    "latin-1": ("a.tsv", "café\tb\n".encode("latin-1"), {"encoding": "latin-1"}, [("café", "b")]),
+    "utf-16": (
+        "a.tsv",
+        "café\tb\nç\td\n".encode("utf-16"),
+        {"encoding": "utf-16"},
+        [("café", "b"), ("ç", "d")],
+    ),
+    "csv for a language model": ("a.csv", 'text\n"a, b"\n', {"roles": ("text",)}, [("a, b",)]),
     "text": ("a.txt", " a \n\n\tb", {"roles": ("text",)}, [(" a ",), ("",), ("\tb",)]),
     "text of json": ("a.jsonl", '{"text": "x"}\n', {"roles": ("text",)}, [("x",)]),
     "text of a column": (
@@ -176,7 +204,7 @@ GOOD = {
     "lines of words": (
         "a.txt",
         "a b\nc\n",
-        {"roles": ("word",), "format": "text"},
+        {"roles": ("word",), "format": "lines"},
         [(["a", "b"],), (["c"],)],
     ),
     "parallel tokens": (
@@ -266,6 +294,56 @@ REPAIRED = {
         [("a", "b"), ("IN", "c")],
         {"white space around a field removed": 3, "Windows line end (CRLF) removed": 1},
     ),
+    "quote in the middle": (
+        "a.csv",
+        'a,b\nsay "x",b\n',
+        {},
+        [("a", "b"), ('say "x"', "b")],
+        {"quote inside an unquoted field kept": 1},
+    ),
+    "space before a quote": (
+        "a.csv",
+        'a, "b"\n',
+        {},
+        [("a", '"b"')],
+        {"quote inside an unquoted field kept": 1, "white space around a field removed": 1},
+    ),
+    "text behind a quote": ("a.csv", '"a"x,b\n', {}, [("ax", "b")], {"text after a closing quote kept": 1}),
+    "text behind a long quote": (
+        "a.csv",
+        '"a\nb"x,b\n',
+        {},
+        [("a\nbx", "b")],
+        {"text after a closing quote kept": 1},
+    ),
+    "header of usual words": (
+        "a.tsv",
+        "Sentence\tClass\na\tb\n",
+        {},
+        [("a", "b")],
+        {"header line skipped": 1},
+    ),
+    "csv for a language model": (
+        "a.csv",
+        'text\n"a, b"\n',
+        {"roles": ("text",)},
+        [("a, b",)],
+        {"header line skipped": 1},
+    ),
+    "header that names more": (
+        "a.csv",
+        "id,Text,label\n1,a,b\n",
+        {},
+        [("a", "b")],
+        {"header line skipped": 1},
+    ),
+    "comments before a sentence": (
+        "a.iob2",
+        "# id = 1\n# text = a b\na\tX\n#\tY\n\n#\tZ\nc\tX\n",
+        {"roles": TAGGED},
+        [(["a", "#"], ["X", "Y"]), (["#", "c"], ["Z", "X"])],
+        {"comment line skipped": 2},
+    ),
     "header of roles": ("a.csv", "label,text\nb,a\n", {}, [("a", "b")], {"header line skipped": 1}),
     "docstart": (
         "a.conll",
@@ -353,10 +431,6 @@ BROKEN = {
     "label without text": ("a.txt", "1 a\n0 \n", PAIR | {"delimiter": "space"},
         ColumnError, 2, 2, "1 column"),
     "quote never closed": ("a.csv", 'a,b\nc,"d\ne,f\n', {}, SyntaxProblem, 2, 3, "never closed"),
-    "quote in the middle": ("a.csv", 'a,b\nsay "x",b\n', {}, SyntaxProblem, 2, 5, "inside an unquoted"),
-    "space before a quote": ("a.csv", 'a, "b"\n', {}, SyntaxProblem, 1, 4, "no space outside the quotes"),
-    "text behind a quote": ("a.csv", '"a"x,b\n', {}, SyntaxProblem, 1, 4, "after a closing quote"),
-    "text behind a long quote": ("a.csv", '"a\nb"x,b\n', {}, SyntaxProblem, 2, 3, "after a closing quote"),
     "csv too wide": ("a.csv", 'a,b\n"c\nd",e,f\n', {}, ColumnError, 3, 6, "3 columns instead of 2"),
     "json cut": ("a.jsonl", '{"text": "a", "label": "b"}\n{"text": "a\n', {},
         SyntaxProblem, 2, 10, "Unterminated"),
@@ -455,7 +529,7 @@ def test_what_cannot_be_read_is_refused_with_its_place(tmp_path, case):
 
 
 MISTAKEN = {
-    "format": ({"format": "jsonlines"}, "did you mean 'jsonl'"),
+    "format": ({"format": "jsonlines"}, "Known: columns, conllu"),
     "delimiter": ({"delimiter": "\\t"}, "must be tab, comma, space or a single character"),
     "quote as delimiter": ({"delimiter": '"'}, "must be tab"),
     "negative": ({"columns": {"text": 0, "label": -1}}, "label is -1, but columns are counted from 0"),
@@ -467,13 +541,13 @@ MISTAKEN = {
     "three roles": ({"target": "b", "roles": ("a", "b", "c")}, "need 3 files, not 2"),
     "wrong reader": ({"format": "conllu"}, "cannot be read for this; set one of delimited, jsonl"),
     "text of two files": ({"target": "b", "roles": ("text",)}, "cannot be read for this"),
-    "text as parallel": ({"format": "parallel", "roles": ("text",)}, "set one of delimited, jsonl, text"),
-    "columns of text": ({"format": "text", "columns": {"text": 1}, "roles": ("text",)}, "has no columns"),
-    "two things in a line of text": ({"format": "text"}, "is one thing, not text and label"),
+    "text as parallel": ({"format": "parallel", "roles": ("text",)}, "set one of delimited, jsonl, lines"),
+    "columns of text": ({"format": "lines", "columns": {"text": 1}, "roles": ("text",)}, "has no columns"),
+    "two things in a line of text": ({"format": "lines"}, "is one thing, not text and label"),
     "unknown option": ({"format": "jsonl", "options": {"strict": 1}},
         "data.format_options has 'strict', unknown to JsonLines"),
     "tokens of json": ({"format": "jsonl", "roles": TAGGED}, "set one of columns, conllu"),
-    "tags of text": ({"format": "text", "roles": TAGGED}, "need 2 files"),
+    "tags of text": ({"format": "lines", "roles": TAGGED}, "need 2 files"),
     "name in a column file": ({"roles": TAGGED, "columns": {"tag": "upos"}}, "give a number"),
     "unknown token role": ({"roles": TAGGED, "columns": {"tga": 1}}, "did you mean 'tag'"),
     "no conllu name": ({"roles": TAGGED, "format": "conllu", "columns": {"tag": "pos"}},
@@ -562,8 +636,8 @@ def test_a_lacking_side_is_refused_with_its_place_E8(tmp_path, layout, change, k
 def test_all_mistakes_of_a_source_at_once():
     with pytest.raises(ConfigError, match=r"counted from 0; format is 'x'.*; delimiter is 'xx'"):
         Source("a", columns={"text": -1}, format="x", delimiter="xx")
-    with pytest.raises(ConfigError, match=r"and named columns; .* and a delimiter; .* the format 'text'"):
-        Source("a", separator="|", columns={"text": 0}, delimiter="tab", format="text")
+    with pytest.raises(ConfigError, match=r"and named columns; .* and a delimiter; .* the format 'lines'"):
+        Source("a", separator="|", columns={"text": 0}, delimiter="tab", format="lines")
     with pytest.raises(ConfigError, match="both files are standard input"):
         Source("-", target="-")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from elman.cli.opening import check_target, open_run
+from elman.cli.opening import check_target, layout_of, open_run
 from elman.cli.output import Bucket, put, put_json, span
 from elman.cli.pictures import check_picture, run_labels, save_picture
 from elman.config import lookup
@@ -26,7 +26,7 @@ def compare(
     """Every run writes the same outputs: a table or a line of JSON a run, and a picture by length."""
     if out is not None:
         check_picture(out)
-    check_target(target, pairs)
+    check_target(target, layout_of(pairs))
     found: dict[Path, list[Bucket]] = {}
     kinds = []
     for run in dict.fromkeys(runs):

@@ -6,8 +6,19 @@ from typing import Annotated
 import typer
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")]
+Asked = Annotated[
+    str, typer.Argument(help="A text a line, or a .csv, .tsv, .jsonl, .conll, .conllu file; - is stdin.")
+]
 Lines = Annotated[str, typer.Argument(help="One text a line; - is stdin.")]
 Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting, as model.hidden=200.")]
+Format = Annotated[
+    str | None, typer.Option(help="Layout of the file: lines, delimited, jsonl, columns or conllu.")
+]
+Columns = Annotated[str | None, typer.Option(help="Which column is what: text=1,label=0, text=title+body.")]
+Delimiter = Annotated[str | None, typer.Option(help="tab, comma, space or one character.")]
+Encoding = Annotated[
+    str | None, typer.Option(help="Of the file, if it is not UTF-8: latin-1, cp1252, utf-16.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 Ensemble = Annotated[
     list[Path],

@@ -78,6 +78,7 @@ class DataSettings(Section):
     format_options: Annotated[Options, ReadIf("data.format")] = setting(
         {}, "options of the reader's constructor"
     )
+    encoding: str = setting("utf-8", "of the files, as latin-1, cp1252 or utf-16")
 
 
 class VocabularySettings(Section):

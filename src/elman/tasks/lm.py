@@ -119,7 +119,7 @@ class Lm(Task[LanguageModel, LmBatch]):
 
     def read(self, source: Source, repairs: Repairs) -> Iterator[Record]:
         for record in read_text(source, repairs):
-            if record.fields["text"].strip() or self.streams:
+            if record.fields["text"].strip() or self.streams or source.asked:
                 yield record
             else:
                 repairs["blank line skipped"] += 1

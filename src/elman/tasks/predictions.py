@@ -1,5 +1,6 @@
 """What a model says about one input, as a typed value; JSON is its rendering."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.decoding.results import Node, Stopped
+from elman.metrics.spans import Span
 
 Json = dict[str, Any]
 
@@ -87,8 +89,8 @@ class Prediction:
     """The answer to one input: a label, a list of tags, or a text, and what is known about it.
 
     value: the answer. asked: the input, and ``role`` what it is called. probabilities: of the labels, or of
-    the tags that were given. written: how a text came about. It reads like the object that is its JSON:
-    ``prediction["probabilities"]``.
+    the tags that were given. written: how a text came about. spans: what the tags mean. It reads like the
+    object that is its JSON: ``prediction["probabilities"]``.
 
     >>> Prediction("Polish", "Kowalski", "text", probabilities={"Polish": 0.9, "Greek": 0.1}).as_json()
     {'prediction': 'Polish', 'text': 'Kowalski', 'probabilities': {'Polish': 0.9, 'Greek': 0.1}}
@@ -99,6 +101,43 @@ class Prediction:
     role: str
     probabilities: dict[str, float] | list[float] | None = None
     written: Written | None = None
+    spans: list[Span] | None = None
+
+    @property
+    def confidence(self) -> float | None:
+        """How probable the answer is; of tags, the least probable one. None where nothing could be asked."""
+        if isinstance(self.probabilities, dict):
+            return self.probabilities.get(str(self.value))
+        if self.probabilities is not None:
+            return min(self.probabilities, default=None)
+        logarithm = None if self.written is None else self.written.log_probability
+        return None if logarithm is None else math.exp(logarithm)
+
+    def best(self, most: int) -> list[tuple[str, float]]:
+        """So many answers at most, with their probabilities, the most probable first."""
+        if isinstance(self.probabilities, dict):
+            return sorted(self.probabilities.items(), key=lambda one: -one[1])[:most]
+        if self.written is not None and self.written.n_best:
+            return [(one.text, math.exp(one.log_probability)) for one in self.written.n_best[:most]]
+        return [] if self.confidence is None else [(self.line, self.confidence)]
+
+    def placed_spans(self, text: str | None = None) -> list[Json]:
+        """The spans of tags as objects: type, text, and from where to where, in words and in characters.
+
+        Characters are those of ``text``, or of the words with a space between them.
+        """
+        words = list(self.asked)
+        text, starts, place = " ".join(words) if text is None else text, [], 0
+        for word in words:
+            place = text.index(word, place)
+            starts.append(place)
+            place += len(word)
+        found = []
+        for span in self.spans or ():
+            first, last = starts[span.start], starts[span.end - 1] + len(words[span.end - 1])
+            where = {"words": [span.start, span.end], "start": first, "end": last}
+            found.append({"type": span.type, "text": text[first:last], **where})
+        return found
 
     @property
     def line(self) -> str:
@@ -110,6 +149,8 @@ class Prediction:
         found: Json = {"prediction": self.value, self.role: self.asked}
         if self.probabilities is not None:
             found["probabilities"] = self.probabilities
+        if self.spans is not None:
+            found["spans"] = self.placed_spans()
         if self.written is not None:
             found |= {"text": self.value, **self.written.as_json()}
         if not traced:

@@ -11,7 +11,7 @@ from pydantic import model_validator
 from torch import Tensor
 
 from elman.config import EvaluationSettings, TextSettings, setting
-from elman.metrics.spans import SpanCounts, legal_transitions, scheme, well_formed
+from elman.metrics.spans import Span, SpanCounts, legal_transitions, scheme, spans, well_formed
 from elman.models.counting import CountTagger
 from elman.models.embedding import WordBatch
 from elman.models.losses import output_loss
@@ -202,16 +202,25 @@ class Tag(WordTask[Tagger, TagBatch]):
         return measures | judges.values()
 
     def predict(
-        self, model: Tagger, texts: Sequence[str], *, partners: Partners = (), trace: int | None = None
+        self,
+        model: Tagger,
+        texts: Sequence[str | list[str]],
+        *,
+        partners: Partners = (),
+        trace: int | None = None,
     ) -> list[Prediction]:
-        """Tags of white-space separated words, and how probable each is: by a softmax, or by marginals."""
-        split = [[word for word in re.split("[ \t]+", text) if word] for text in texts]
+        """Tags of words, or of a text's, and how probable each is: by a softmax, or by marginals."""
+        split = [_words(text) if isinstance(text, str) else text for text in texts]
         tagged = iter(self._tagged(model, [words for words in split if words]))
         found = [next(tagged) if words else ([], []) for words in split]
         return [
-            Prediction(tags, words, "words", probabilities=probabilities)
+            Prediction(tags, words, "words", probabilities=probabilities, spans=self._spans(tags))
             for words, (tags, probabilities) in zip(split, found, strict=True)
         ]
+
+    def _spans(self, tags: Sequence[str]) -> list[Span] | None:
+        """The spans that tags mean, in order, where they mean any."""
+        return sorted(spans(tags), key=lambda span: span.start) if self.spans else None
 
     @torch.no_grad()
     def _tagged(self, model: Tagger, sentences: Sequence[list[str]]) -> list[tuple[list[str], list[float]]]:
@@ -243,6 +252,10 @@ class Tag(WordTask[Tagger, TagBatch]):
         [(found, _)] = self._tagged(model, [words])
         tagged = zip(words, found, gold, strict=True)
         return [" ".join(f"{w}/{f}" + ("" if f == g else f"✗{g}") for w, f, g in tagged)]
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.split("[ \t]+", text) if word]
 
 
 def _real(scores: Tensor, batch: TagBatch) -> tuple[Tensor, Tensor]:

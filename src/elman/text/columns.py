@@ -28,6 +28,7 @@ class Row:
     line: Line
     cells: list[str]
     places: list[tuple[Line, int]]
+    further: tuple[Line, ...] = ()
 
 
 def parse_columns(text: str) -> dict[str, int | str]:
@@ -125,11 +126,13 @@ def split_row(line: Line, delimiter: str, repairs: Repairs, limit: int | None = 
     return Row(line, cells, places)
 
 
-def separated_rows(lines: Iterator[Line], separator: str, prefix: str, repairs: Repairs) -> Iterator[Row]:
+def separated_rows(
+    lines: Iterator[Line], separator: str, prefix: str, repairs: Repairs, *, bare: bool = False
+) -> Iterator[Row]:
     """Rows of two cells, out of lines with a prefix and just one separator; blank lines are skipped.
 
     White space that begins or ends the separator must stand inside a line, but not at its ends: with
-    ``" OUT: "`` the line ``walk OUT:`` has an empty second side.
+    ``" OUT: "`` the line ``walk OUT:`` has an empty second side. ``bare``: the second side may be missing.
     """
     core = separator.strip(WHITE) or separator
     before, _, after = separator.partition(core)
@@ -138,6 +141,10 @@ def separated_rows(lines: Iterator[Line], separator: str, prefix: str, repairs: 
     for line in lines:
         if is_blank(line):
             repairs["blank line skipped"] += 1
+            continue
+        if bare and core not in line.text:  # the second side is missing
+            text = stripped(line.text.removeprefix(prefix), repairs)
+            yield Row(line, [text], [(line, 1)])
             continue
         if not line.text.startswith(prefix):
             remedy = "begin every line with the prefix, or set another one"
@@ -171,24 +178,47 @@ def check_width(row: Row, width: int, reason: str, repairs: Repairs, remedy: str
         raise line.error(ColumnError, said, remedy, column)
 
 
-def find_columns(first: Row, columns: Mapping[str, int | str]) -> dict[str, int]:
-    """The number of each role's column; names are looked up in the first row, which then is a header."""
+def find_columns(first: Row, columns: Mapping[str, int | str]) -> dict[str, tuple[int, ...]]:
+    """The numbers of each role's columns; names are looked up in the first row, which then is a header.
+
+    ``title+body`` are two columns, unless one is called so.
+    """
     found = {}
     for role, column in columns.items():
-        if isinstance(column, int):
-            matches = [column] if column < len(first.cells) else []
-            said = f"there are only {counted(len(first.cells), 'column')}, counted from 0"
-            remedy = "check the numbers of the columns, and the delimiter"
-        else:
-            matches = [index for index, cell in enumerate(first.cells) if cell == column]
-            said = f"{len(matches) or 'none'} of the header's columns is named so"
-            remedy = nearest(column, set(first.cells) - {""})
-        if len(matches) != 1:
-            end = (first.line, len(first.line.text) + 1)
-            line, place = first.places[matches[1]] if matches else end
-            raise line.error(ColumnError, f"{role} is column {column!r}, but {said}", remedy, place)
-        found[role] = matches[0]
+        several = isinstance(column, str) and column not in first.cells and "+" in column
+        parts = parts_of(str(column)) if several else [column]
+        found[role] = tuple(_column_number(first, role, part) for part in parts)
     return found
+
+
+def parts_of(column: str) -> list[int | str]:
+    """
+    >>> parts_of("title+2")
+    ['title', 2]
+    """
+    parts = [part.strip() for part in column.split("+")]
+    return [int(part) if part.isdecimal() and part.isascii() else part for part in parts]
+
+
+def is_numbered(column: int | str) -> bool:
+    """Does a column, or do all that make up one, go by number?"""
+    return all(isinstance(part, int) for part in ([column] if isinstance(column, int) else parts_of(column)))
+
+
+def _column_number(first: Row, role: str, column: int | str) -> int:
+    if isinstance(column, int):
+        matches = [column] if column < len(first.cells) else []
+        said = f"there are only {counted(len(first.cells), 'column')}, counted from 0"
+        remedy = "check the numbers of the columns, and the delimiter"
+    else:
+        matches = [index for index, cell in enumerate(first.cells) if cell == column]
+        said = f"{len(matches) or 'none'} of the header's columns is named so"
+        remedy = nearest(column, set(first.cells) - {""})
+    if len(matches) != 1:
+        end = (first.line, len(first.line.text) + 1)
+        line, place = first.places[matches[1]] if matches else end
+        raise line.error(ColumnError, f"{role} is column {column!r}, but {said}", remedy, place)
+    return matches[0]
 
 
 def counted(number: int, thing: str) -> str:
@@ -249,32 +279,39 @@ def json_text(line: Line, value: dict[str, Any], key: str) -> str:
 
 
 def _quoted_row(first: Line, rest: Iterator[Line], delimiter: str, repairs: Repairs) -> Row:
-    """A row that has quotes: a quoted cell may hold delimiters, doubled quotes and line ends (RFC 4180)."""
+    """A row that has quotes: a quoted cell may hold delimiters, doubled quotes and line ends (RFC 4180).
+
+    What that does not allow is read as Python's csv reads it, and counted.
+    """
     line, position = first, 0
-    row = Row(first, [], [])
+    cells: list[str] = []
+    places: list[tuple[Line, int]] = []
+    lines: list[Line] = []
     while True:
-        row.places.append((line, position + 1))
-        if line.text.startswith('"', position):
-            cell, line, position = _quoted_cell(line, rest, position)
-            if not line.text.startswith(delimiter, position) and position < len(line.text):
-                raise line.error(SyntaxProblem, "text after a closing quote", QUOTED_WELL, position + 1)
-        else:
-            end = line.text.find(delimiter, position)
-            end = len(line.text) if end < 0 else end
-            cell = line.text[position:end]
-            if '"' in cell:
-                place = position + cell.index('"') + 1
-                raise line.error(SyntaxProblem, "a quote inside an unquoted field", QUOTED_WELL, place)
-            cell, position = stripped(cell, repairs), end
-        row.cells.append(cell)
-        if position == len(line.text):
-            return row
-        position += 1
+        places.append((line, position + 1))
+        quoted = line.text.startswith('"', position)
+        cell = ""
+        if quoted:
+            cell, more, position = _quoted_cell(line, rest, position)
+            lines += more
+            line = lines[-1] if lines else first
+        end = line.text.find(delimiter, position)
+        end = len(line.text) if end < 0 else end
+        bare = line.text[position:end]
+        if quoted and bare:
+            repairs["text after a closing quote kept"] += 1
+        elif '"' in bare:
+            repairs["quote inside an unquoted field kept"] += 1
+        cells.append(cell + bare if quoted else stripped(bare, repairs))
+        if end == len(line.text):
+            return Row(first, cells, places, tuple(lines))
+        position = end + 1
 
 
-def _quoted_cell(first: Line, rest: Iterator[Line], opening: int) -> tuple[str, Line, int]:
-    """The text between quotes, the line where it ends, and the position behind its closing quote."""
+def _quoted_cell(first: Line, rest: Iterator[Line], opening: int) -> tuple[str, list[Line], int]:
+    """The text between quotes, the lines after the first that it takes, and where its closing quote ends."""
     parts, line, position = [], first, opening + 1
+    lines: list[Line] = []
     while True:
         end = line.text.find('"', position)
         if end >= 0 and line.text.startswith('"', end + 1):
@@ -282,10 +319,11 @@ def _quoted_cell(first: Line, rest: Iterator[Line], opening: int) -> tuple[str, 
             position = end + 2
         elif end >= 0:
             parts.append(line.text[position:end])
-            return "".join(parts), line, end + 1
+            return "".join(parts), lines, end + 1
         else:
             parts.append(line.text[position:] + "\n")
             following = next(rest, None) if line.number - first.number < LONGEST_QUOTE else None
             if following is None:
                 raise first.error(SyntaxProblem, "this quote is never closed", QUOTED_WELL, opening + 1)
             line, position = following, 0
+            lines.append(line)

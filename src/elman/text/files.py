@@ -18,15 +18,18 @@ from typing import Any, BinaryIO, cast
 from elman.errors import DataError, EncodingError, FileError, NulError, SyntaxProblem
 
 LONGEST_LINE = 1 << 28  # bytes; a "line" beyond this is a file without line ends, not text
+LARGEST_UNPACKED = 1 << 30  # bytes; a packed file may become larger if it is not SWOLLEN
+SWOLLEN = 200  # times its size, which no text is
 
 UNPACKING: dict[str, Callable[[str], Any]] = {".gz": gzip.open, ".xz": lzma.open}
+UTF8 = "utf-8"
 MARK = b"\xef\xbb\xbf"  # UTF-8's byte order mark
 
 SIGNATURES = {
-    b"\xff\xfe\x00\x00": ("UTF-32", "iconv -f UTF-32 -t UTF-8"),
-    b"\x00\x00\xfe\xff": ("UTF-32", "iconv -f UTF-32 -t UTF-8"),
-    b"\xff\xfe": ("UTF-16", "iconv -f UTF-16 -t UTF-8"),
-    b"\xfe\xff": ("UTF-16", "iconv -f UTF-16 -t UTF-8"),
+    b"\xff\xfe\x00\x00": ("UTF-32", "say --encoding utf-32"),
+    b"\x00\x00\xfe\xff": ("UTF-32", "say --encoding utf-32"),
+    b"\xff\xfe": ("UTF-16", "say --encoding utf-16"),
+    b"\xfe\xff": ("UTF-16", "say --encoding utf-16"),
     b"\x1f\x8b": ("packed by gzip", "let its name end in .gz, or gunzip"),
     b"\xfd7zXZ\x00": ("packed by xz", "let its name end in .xz, or unxz"),
     b"BZh91AY&SY": ("packed by bzip2", "bunzip2"),
@@ -61,19 +64,32 @@ class Repairs(Counter[str]):
     * ``blank line skipped``: only spaces and tabs, where a blank line means nothing
     * ``white space around a field removed``: spaces or tabs beside an unquoted field
     * ``empty column at the end of a line removed``: the line ended in delimiters too many
-    * ``header line skipped``: no columns were named, and the first line names just the roles
-    * ``-DOCSTART- line skipped``, ``multi-word token skipped``, ``empty node skipped``: in column files
+    * ``header line skipped``: no columns were named, and the first line names them
+    * ``quote inside an unquoted field kept``, ``text after a closing quote kept``: as Python's csv reads them
+    * ``-DOCSTART- line skipped``, ``comment line skipped``, ``multi-word token skipped``,
+      ``empty node skipped``: in column files
+
+    notes: what a user should know besides, with the option that settles it.
 
     >>> Repairs({"blank line skipped": 2}).sentences()
     ['blank line skipped: 2 times']
     """
+
+    def __init__(self, *given: Any, **counts: Any) -> None:
+        super().__init__(*given, **counts)
+        self.notes: dict[str, None] = {}  # each once, in order
+
+    def note(self, sentence: str) -> None:
+        self.notes[sentence] = None
 
     def sentences(self) -> list[str]:
         """One line a kind, as a user should see them."""
         return [f"{kind}: {count} time{'s' * (count != 1)}" for kind, count in sorted(self.items())]
 
 
-def open_lines(path: str | os.PathLike[str], repairs: Repairs | None = None) -> Iterator[Line]:
+def open_lines(
+    path: str | os.PathLike[str], repairs: Repairs | None = None, encoding: str = UTF8
+) -> Iterator[Line]:
     """The lines of a file, one at a time; ``-`` is standard input, ``.gz`` and ``.xz`` are unpacked.
 
     A line ends at ``\\n`` and nowhere else; carriage returns before it belong to the line end.
@@ -83,17 +99,53 @@ def open_lines(path: str | os.PathLike[str], repairs: Repairs | None = None) -> 
     number = 0
     try:
         with _opened(os.fspath(path)) as handle:
-            raw_lines = iter(partial(handle.readline, LONGEST_LINE), b"")
-            for number, raw in enumerate(raw_lines, 1):
-                if number == 1 and not (raw := _checked_start(raw, name, repairs)):
+            readline: Callable[[int], bytes] = handle.readline
+            if "\n".encode(encoding) != b"\n":  # UTF-16 and its like: line ends are not one byte
+                readline, encoding = _narrowed(handle, encoding), UTF8
+            raw_lines = iter(partial(readline, LONGEST_LINE), b"")
+            for number, raw in enumerate(_bounded(raw_lines, name), 1):
+                if number == 1 and encoding == UTF8 and not (raw := _checked_start(raw, name, repairs)):
                     continue
-                text = _decoded(raw, name, number).removesuffix("\n")
+                text = _decoded(raw, name, number, encoding).removesuffix("\n")
                 if text[-1:] == "\r":
                     text = text.rstrip("\r")
                     repairs["Windows line end (CRLF) removed"] += 1
                 yield Line(text, name, number)
     except (OSError, EOFError, zlib.error, lzma.LZMAError, MemoryError) as problem:
         raise _unreadable(problem, name, number) from problem
+    except UnicodeError as problem:  # of a wide encoding; others are told with their place
+        said, remedy = f"not {encoding}: {problem}", "name the encoding of the file: --encoding"
+        raise EncodingError(said, path=name, line=number + 1, remedy=remedy) from None
+
+
+def encoding_mistake(encoding: str) -> str | None:
+    """What is wrong with the name of an encoding, if anything."""
+    try:
+        "\n".encode(encoding)
+    except (LookupError, ValueError):
+        known = "name one as latin-1, cp1252 or utf-16"
+        return f"encoding is {encoding!r}, which Python does not know; {known}"
+    return None
+
+
+def _narrowed(handle: BinaryIO, encoding: str) -> Callable[[int], bytes]:
+    """What reads lines of a file in a wide encoding as UTF-8."""
+    text = io.TextIOWrapper(handle, encoding, newline="\n")
+    return lambda limit: text.readline(limit).encode()
+
+
+def _bounded(lines: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """The lines of a file, unless it is packed and swells beyond all measure."""
+    if Path(name).suffix.lower() not in UNPACKING:
+        yield from lines
+        return
+    most, total = max(LARGEST_UNPACKED, SWOLLEN * os.stat(name).st_size), 0
+    for number, line in enumerate(lines, 1):
+        total += len(line)
+        if total > most:
+            said = f"unpacked, the file is more than {SWOLLEN} times as large, beyond {most >> 30} GiB"
+            raise FileError(said, path=name, line=number, remedy="unpack it yourself if that is meant")
+        yield line
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
@@ -151,19 +203,20 @@ def _checked_start(raw: bytes, name: str, repairs: Repairs) -> bytes:
     return raw
 
 
-def _decoded(raw: bytes, name: str, number: int) -> str:
+def _decoded(raw: bytes, name: str, number: int, encoding: str) -> str:
     """A line as text; what cannot be one is an error with its place."""
     if len(raw) == LONGEST_LINE and raw[-1:] != b"\n":
         said = f"a line of more than {LONGEST_LINE >> 20} MiB"
         remedy = r"see whether the file is text, and that its lines end in \n"
         raise SyntaxProblem(said, path=name, line=number, remedy=remedy)
     try:
-        text = raw.decode()
+        text = raw.decode(encoding)
     except UnicodeDecodeError as problem:
         wrong = " ".join(f"0x{byte:02X}" for byte in raw[problem.start : problem.end])
-        said = f"not UTF-8, {problem.reason}: {wrong}"
-        remedy = "save the file as UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8"
-        line, place = Line(raw.decode(errors="replace"), name, number), len(raw[: problem.start].decode())
+        said = f"not {'UTF-8' if encoding == UTF8 else encoding}, {problem.reason}: {wrong}"
+        remedy = "name the encoding of the file, as in --encoding cp1252, or save it as UTF-8"
+        line = Line(raw.decode(encoding, errors="replace"), name, number)
+        place = len(raw[: problem.start].decode(encoding, errors="replace"))
         raise line.error_at(place, EncodingError, said, remedy) from None
     if "\0" in text:
         said = "a NUL character, which no text has"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from elman.errors import EmptyError
 from elman.registry import READERS, construct
-from elman.text.files import Repairs
+from elman.text.files import Repairs, inner_ending
 from elman.text.readers.base import Reader
 from elman.text.records import Record, Source
 
@@ -12,9 +12,10 @@ from elman.text.records import Record, Source
 def read_text(source: Source, repairs: Repairs | None = None) -> Iterator[Record]:
     """Every line as ``{"text": …}``, blank ones too, unchanged but for the line end.
 
-    JSON Lines, and any file of which a column is named, give that field instead.
+    JSON Lines, tables, and any file of which a column is named, give that field instead.
     """
-    usual = "text" if source.columns is None else "delimited"
+    table = source.columns is not None or inner_ending(source.path) in (".csv", ".tsv")
+    usual = "delimited" if table else "lines"
     return _read(source, usual, "read", ("text",), repairs, paired=False)
 
 

@@ -1,5 +1,6 @@
 """What all readers share: a source, the records out of it, two files side by side."""
 
+from codecs import lookup
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -14,7 +15,7 @@ from elman.text.columns import (
     is_blank,
     separator_mistakes,
 )
-from elman.text.files import Line, Repairs, inner_ending, open_lines
+from elman.text.files import UTF8, Line, Repairs, encoding_mistake, inner_ending, open_lines
 
 ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".conllu": "conllu"}
 
@@ -25,7 +26,7 @@ class Record:
 
     ``lines`` has the line of each token of a column file; ``places`` the (line, column) of each field
     that lies beside others in its line; ``target`` the second of two parallel files, where the last
-    field comes from.
+    field comes from; ``origin`` how it stands in its file, where an answer will be put beside it.
 
     >>> Record({"text": "a cat", "label": "animal"}, "reviews.tsv", 12).fields["label"]
     'animal'
@@ -37,6 +38,7 @@ class Record:
     lines: tuple[int, ...] = ()
     places: tuple[tuple[int, int], ...] = ()
     target: str | None = None
+    origin: "Origin | None" = None
 
     def error(
         self,
@@ -68,12 +70,28 @@ class Record:
         return kind(problem, path=path, line=line, column=column, text=text, remedy=remedy)
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A record as it stands in its file: its lines, and what is known of their layout.
+
+    ``cells`` are those of a table, with the ``names`` of its columns if it has a header; ``words`` are the
+    numbers of the lines that are words, in a column file.
+    """
+
+    lines: tuple[str, ...]
+    cells: Sequence[str] = ()
+    names: Sequence[str] = ()
+    delimiter: str = ""
+    words: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class Source:
     """Where records lie and how they are written; what is None follows from the name and the task.
 
     ``separator`` stands between the two sides of a line, and ``prefix`` before them: both are text, not
-    a pattern, and their white space counts.
+    a pattern, and their white space counts. Of a source that is ``asked``, only the first role is read: what
+    a model is asked about; it may be empty, the other roles may be missing, and records have their origin.
 
     >>> Source("train.csv", columns={"text": "review", "label": "stars"}).format is None
     True
@@ -87,9 +105,13 @@ class Source:
     separator: str | None = None
     prefix: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # of the reader
+    encoding: str = UTF8
+    asked: bool = False
 
     def __post_init__(self) -> None:
         mistakes = column_mistakes(self.columns or {})
+        if wrong := encoding_mistake(self.encoding):
+            mistakes.append(wrong)
         if self.format is not None and ":" not in self.format and self.format not in READERS.names():
             mistakes.append(f"format is {self.format!r}: {nearest(self.format, READERS.names())}")
         if self.delimiter is not None and (wrong := delimiter_mistake(self.delimiter)):
@@ -103,6 +125,14 @@ class Source:
             mistakes.append("both files are standard input; name one of them")
         if mistakes:
             raise self.error("; ".join(mistakes))
+
+    def open_lines(self, repairs: Repairs, path: str | None = None) -> Iterator[Line]:
+        """The lines of the file, or of the second one."""
+        return open_lines(self.path if path is None else path, repairs, lookup(self.encoding).name)
+
+    def wanted(self, roles: tuple[str, ...]) -> tuple[str, ...]:
+        """The roles that are read."""
+        return roles[:1] if self.asked else roles
 
     def error(self, problem: str) -> ConfigError:
         """An error to raise about how this source is said to be laid out."""
@@ -124,13 +154,29 @@ class Source:
         return self.format or ("separated" if self.separator is not None else by_name)
 
 
-def record_of(row: Row, numbers: dict[str, int]) -> Record:
-    """The record of a row, given the column of each role."""
-    fields = {role: row.cells[number] for role, number in numbers.items()}
-    places = [row.places[number] for number in numbers.values()]
+def record_of(row: Row, numbers: Mapping[str, tuple[int, ...]], origin: Origin | None = None) -> Record:
+    """The record of a row, given the columns of each role; those of one role are joined by a space.
+
+    An empty field is an error, unless the record is to be answered: then it has its origin.
+    """
+    fields = {role: joined(row.cells[number] for number in own) for role, own in numbers.items()}
+    places = [row.places[own[0]] for own in numbers.values()]
     numbered = tuple((line.number, column) for line, column in places)
-    record = Record(fields, row.line.path, row.line.number, places=numbered)
-    return filled(record, [line for line, _ in places])
+    record = Record(fields, row.line.path, row.line.number, places=numbered, origin=origin)
+    return record if origin is not None else filled(record, [line for line, _ in places])
+
+
+def origin_of(row: Row, delimiter: str, names: Sequence[str] = ()) -> Origin:
+    return Origin(tuple(line.text for line in (row.line, *row.further)), row.cells, names, delimiter)
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Texts that make up one: what is empty leaves no space.
+
+    >>> joined(["A title", "", "and more"])
+    'A title and more'
+    """
+    return " ".join(text for text in texts if text)
 
 
 def filled(record: Record, lines: Sequence[Line]) -> Record:
@@ -143,9 +189,10 @@ def filled(record: Record, lines: Sequence[Line]) -> Record:
 
 
 def columns_of(source: Source, roles: tuple[str, ...], usual: Iterable[int | str]) -> dict[str, int | str]:
-    """The column of each role."""
+    """The column of each role that is read."""
     if source.columns is None:
-        return dict(zip(roles, usual, strict=True))
+        return dict(zip(source.wanted(roles), usual, strict=False))
+    roles = source.wanted(roles)
     for role in roles:
         if role not in source.columns:
             raise source.error(f"no column is named for {role!r}; {nearest(role, source.columns)}")
@@ -154,10 +201,11 @@ def columns_of(source: Source, roles: tuple[str, ...], usual: Iterable[int | str
 
 def paired_lines(source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[tuple[Line, ...]]:
     """Lines side by side out of as many files as there are roles; lines that are blank in all are skipped."""
+    roles = source.wanted(roles)
     paths = [path for path in (source.path, source.target) if path is not None][: len(roles)]
     if len(paths) < len(roles):
         raise source.error(f"{', '.join(roles)} in parallel need {len(roles)} files, not {len(paths)}")
-    for lines in zip_longest(*(open_lines(path, repairs) for path in paths)):
+    for lines in zip_longest(*(source.open_lines(repairs, path) for path in paths)):
         present = tuple(line for line in lines if line is not None)
         if all(is_blank(line) for line in present):
             repairs["blank line skipped"] += 1

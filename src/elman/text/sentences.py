@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from elman.errors import SyntaxProblem, nearest
-from elman.text.columns import Row, is_blank
+from elman.text.columns import Row, is_blank, split_row
 from elman.text.files import Line, Repairs
-from elman.text.records import Source, record_of
+from elman.text.records import Origin, Source, record_of
 
 LONGEST_SENTENCE = 100_000  # lines; beyond it the blank lines between sentences are missing
 
@@ -23,8 +23,27 @@ def add_row(tokens: dict[str, list[str]], row: Row, numbers: dict[str, int]) -> 
     for role, number in numbers.items():
         cell = row.cells[number]
         if not (cell if role == "word" else cell.strip()):  # a wide or a hard space may be a word
-            record_of(row, {role: number})  # says that it is empty, and where
+            record_of(row, {role: (number,)})  # says that it is empty, and where
         tokens[role].append(cell)
+
+
+def token_origin(lines: Sequence[Line], numbers: Sequence[int], delimiter: str) -> Origin:
+    """A sentence as it stands in its file, given the numbers of the lines that are words."""
+    first = lines[0].number
+    places = tuple(number - first for number in numbers)
+    return Origin(tuple(line.text for line in lines), delimiter=delimiter, words=places)
+
+
+def without_comments(lines: list[Line], delimiter: str, repairs: Repairs) -> list[Line]:
+    """The words of a sentence: lines before the first one that begin with # and do not fit its columns go."""
+    words = next((number for number, line in enumerate(lines) if not line.text.startswith("#")), None)
+    if not words:
+        return lines
+    width = len(split_row(lines[words], delimiter, Repairs()).cells)
+    comments = [len(split_row(line, delimiter, Repairs()).cells) != width for line in lines[:words]]
+    first = comments.index(False) if False in comments else words
+    repairs["comment line skipped"] += first
+    return lines[first:]
 
 
 def sentences(lines: Iterator[Line], repairs: Repairs) -> Iterator[list[Line]]:

@@ -89,6 +89,7 @@ def _encoded(
                     remove(place)
             records = reading if expected is None else _told(reading, notes, folder, expected)
             examples = encoded(task, records, folder, f"{FORMAT} {name} {key} {how}")
+        notes += [note for note in reading.repairs.notes if note not in notes]
         if not len(examples) and reading.part == "held-out":
             notes.append("too few examples to hold some out: validation is on the training data")
             examples = parts["train"]

@@ -47,15 +47,18 @@ def check_code(config: Config, trust: Trust) -> None:
 def of_earlier_versions(kind: type[Config], tables: Tables) -> Tables:
     """The tables of a run as this version says them: the one place that knows of earlier versions.
 
-    The word for the network was ``model.encoder``. Files were complete: they held what their task never read,
-    which is left out if some other task reads it; anything else that is unknown stays, and is a mistake.
+    The word for the network was ``model.encoder``, and the format ``lines`` was ``text``. Files were
+    complete: they held what their task never read, which is left out if some other task reads it; anything
+    else that is unknown stays, and is a mistake.
     """
     return _without_unread(kind, renamed(tables))
 
 
 def renamed(tables: Tables) -> Tables:
     """The tables of a run with the words of this version."""
-    model = tables.get("model")
+    model, data = tables.get("model"), tables.get("data")
+    if isinstance(data, dict) and data.get("format") == "text":
+        tables = tables | {"data": data | {"format": "lines"}}
     if not isinstance(model, dict) or not isinstance(model.get("encoder"), str):
         return tables
     return tables | {"model": {"network" if key == "encoder" else key: value for key, value in model.items()}}

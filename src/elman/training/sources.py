@@ -2,8 +2,8 @@
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from elman.text.records import Record, Source
 BUILTIN = "builtin:"
 MOST = 5000  # examples that are held out: a large file needs no larger part to be judged on
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".json")  # names of files that have no separator
+TOKENS = (".conll", ".conllu", ".iob2", ".iob", ".bio")  # names of files with a word a line
 ONE_FILE = ("data.columns", "data.delimiter", "data.separator", "data.prefix")
+LAYOUT = ("data.format", *ONE_FILE)
 
 
 @dataclass
@@ -95,11 +97,12 @@ def source_of(data: DataSettings, path: str, target: str | None = None) -> Sourc
     One file is not laid out as two, nor two as one; and where training read lines with a separator, a
     file whose name tells of columns or JSON has none.
     """
+    bare = Source(path, target, encoding=data.encoding)
     if target is not None and data.train_target is None:
-        return Source(path, target)
+        return bare
     ending = inner_ending(path)
     if data.separator is not None and ending in TABLES and ending != inner_ending(data.train or ""):
-        return Source(path, target)
+        return bare
     one_for_two = target is None and data.train_target is not None
     layout = None if one_for_two and data.format == "parallel" else data.format
     return Source(
@@ -111,7 +114,16 @@ def source_of(data: DataSettings, path: str, target: str | None = None) -> Sourc
         separator=data.separator,
         prefix=data.prefix,
         options=data.format_options if layout is not None else {},
+        encoding=data.encoding,
     )
+
+
+def asked_source(data: DataSettings, path: str, said: Collection[str] = ()) -> Source:
+    """A file that a model is asked about: lines, unless its name or what is ``said`` tells of a layout."""
+    lines = data.format == "lines" and "data.format" in said
+    if not lines and (inner_ending(path) in (*TABLES, *TOKENS) or any(key in LAYOUT for key in said)):
+        return replace(source_of(data, path), asked=True)
+    return Source(path, format="lines", encoding=data.encoding, asked=True)
 
 
 def corpus_of(path: str) -> tuple[Any, str]:

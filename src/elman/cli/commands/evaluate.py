@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from elman.cli.options import AsJson, Ensemble, Run, Set, TrustCode
+from elman.cli.options import (
+    AsJson,
+    Columns,
+    Delimiter,
+    Encoding,
+    Ensemble,
+    Format,
+    Run,
+    Set,
+    TrustCode,
+)
 from elman.cli.output import Bucket, measures_table, put, put_json, say, span
 from elman.cli.startup import quick_imports
 
@@ -15,6 +25,10 @@ def evaluate(
     run: Run,
     file: Annotated[str, typer.Argument(help="A file laid out as the training data, or builtin:NAME/test.")],
     target: Annotated[str | None, typer.Option(help="Second, line-aligned file.")] = None,
+    format: Format = None,
+    columns: Columns = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     setting: Set = [],  # noqa: B006
     ensemble: Ensemble = [],  # noqa: B006
     against: Annotated[
@@ -40,10 +54,11 @@ def evaluate(
     if out is not None:
         raise typer.BadParameter("--out belongs to --against")
     with quick_imports():
-        from elman.cli.opening import check_target, open_run
+        from elman.cli.opening import check_target, layout_of, open_run
 
-    predictor = open_run(run, setting, ensemble, trust_code=trust_code)
-    check_target(target, setting)
+    layout = layout_of(setting, format=format, columns=columns, delimiter=delimiter, encoding=encoding)
+    predictor = open_run(run, setting, ensemble, trust_code=trust_code, files=layout)
+    check_target(target, layout)
     measures, repairs = predictor.evaluate(file, target)
     for sentence in repairs.sentences():
         say(f"repaired: {sentence}")

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elman.cli.options import AsJson, Ensemble, Lines, Run, Set, TrustCode
-from elman.cli.output import put, put_json, say
+from elman.cli.options import (
+    AsJson,
+    Asked,
+    Columns,
+    Delimiter,
+    Encoding,
+    Ensemble,
+    Format,
+    Run,
+    Set,
+    TrustCode,
+)
+from elman.cli.output import say
 from elman.cli.startup import quick_imports
-from elman.errors import ArgumentError, DataError, FileError
+from elman.errors import ArgumentError, FileError
 
 if TYPE_CHECKING:
+    from elman.config import DecodingSettings
     from elman.inspection.alignment import Alignment
     from elman.predictor import Predictor
     from elman.tasks.predictions import Prediction
@@ -23,7 +36,21 @@ COLLECTED = 200  # alignments at most, so that memory does not grow with the fil
 
 def predict(
     run: Run,
-    file: Lines = "-",
+    file: Asked = "-",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file back with prediction and confidence: .csv, .tsv, .jsonl, .conll, .conllu."
+        ),
+    ] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="So many answers, with their probabilities.")] = None,
+    spans: Annotated[
+        bool, typer.Option("--spans", help="Of a tagger: type, words, characters and text of each span.")
+    ] = False,
+    format: Format = None,
+    columns: Columns = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     setting: Set = [],  # noqa: B006
     attention: Annotated[
         Path | None,
@@ -39,30 +66,41 @@ def predict(
     """One line in, one line out: labels, tags, sequences, continuations."""
     if trace and not as_json:
         raise ArgumentError("a trace does not fit into one line of text; add --json to --trace")
+    if output is not None and (as_json or spans):
+        raise ArgumentError(
+            "--output writes a file, --json and --spans standard output; leave out one of them"
+        )
     with quick_imports():
-        from elman.cli.opening import line_chunks, open_run
+        from elman.cli.answers import Lines, answers_in
+        from elman.cli.opening import chunks, layout_of, open_run
+        from elman.text.files import Repairs
 
-    predictor = open_run(run, setting, ensemble, trust_code=trust_code)
+    layout = layout_of(setting, format=format, columns=columns, delimiter=delimiter, encoding=encoding)
+    predictor = open_run(run, setting, ensemble, trust_code=trust_code, files=layout)
+    if top is not None and predictor.decoding is not None:
+        predictor = predictor.with_settings(several(predictor.decoding, top))
     gallery = None if attention is None else Gallery(predictor, attention)
-    if predictor.decoding is not None and predictor.decoding.n_best > 1 and not as_json:
-        say("the best answer of each line is printed; --json has all of decoding.n_best")
-    for lines in line_chunks(file):  # memory does not grow with the file
-        texts = [line.text for line in lines]
-        depth = TOP if trace else 0 if gallery is not None and gallery.has_room else None
-        try:
-            answers = predictor.details(texts, trace=depth)
-        except DataError as error:  # a task counts the texts that it was given
-            error.path, error.line = lines[0].path, lines[(error.line or 1) - 1].number
-            raise
-        for one in answers:
-            if gallery is not None:
-                gallery.add(one)
-            if as_json:
-                put_json(one.as_json(traced=trace or gallery is None))
-            else:
-                put(one.line.replace("\n", "⏎"))  # one line in, one line out
+    if predictor.decoding is not None and predictor.decoding.n_best > 1 and not as_json and top is None:
+        say("the best answer of each line is printed; --top and --json have all of decoding.n_best")
+    repairs = Repairs()
+    lines = Lines(top=top, spans=spans, as_json=as_json)
+    with nullcontext(lines) if output is None else answers_in(output, top=top) as answers:
+        for records in chunks(file, predictor.read(file, layout, repairs)):  # of bounded memory
+            depth = TOP if trace else 0 if gallery is not None and gallery.has_room else None
+            for record, one in predictor.answers(records, trace=depth):
+                if gallery is not None:
+                    gallery.add(one)
+                answers.add(record, one, traced=trace or gallery is None)
+    for sentence in (*repairs.sentences(), *repairs.notes):
+        say(sentence)
     if gallery is not None:
         gallery.write()
+
+
+def several(decoding: DecodingSettings, count: int) -> dict[str, int]:
+    """Settings with which a search keeps so many outputs."""
+    beam = {"decoding.beam": max(decoding.beam or 1, count)} if decoding.strategy != "sample" else {}
+    return {"decoding.n_best": count, **beam}
 
 
 class Gallery:

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elman.cli.options import AsJson, Lines, Run, TrustCode
+from elman.cli.options import AsJson, Asked, Columns, Delimiter, Encoding, Format, Run, TrustCode
 from elman.cli.output import Json, put, put_json, say
 from elman.cli.startup import quick_imports
 from elman.errors import ColumnError
 
 if TYPE_CHECKING:
     from elman.predictor import Predictor
-    from elman.text.files import Line
+    from elman.text.records import Record
 
 
 def score(
     run: Run,
-    file: Lines = "-",
+    file: Asked = "-",
     tokens: Annotated[bool, typer.Option(help="Every token with its log-probability.")] = False,
     pairs: Annotated[
         bool, typer.Option(help="Two texts a line, apart by a tab: which is more probable?")
@@ -35,6 +35,10 @@ def score(
         ),
     ] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="With --probe: a picture (.png, .svg or .pdf).")] = None,
+    format: Format = None,
+    columns: Columns = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -50,19 +54,23 @@ def score(
     if against or out is not None:
         raise typer.BadParameter("--against and --out belong to --probe")
     with quick_imports():
-        from elman.cli.opening import line_chunks
-        from elman.predictor import load
+        from elman.cli.opening import chunks, layout_of, open_run
 
-    predictor = load(run, trust_code=trust_code)
+    layout = layout_of(
+        [], format="lines" if pairs else format, columns=columns, delimiter=delimiter, encoding=encoding
+    )
+    predictor = open_run(run, [], trust_code=trust_code, files=layout)
+    predictor.scorer()  # a model that scores nothing reads nothing
+    parts = chunks(file, predictor.read(file, layout))
     if pairs:
-        score_pairs(predictor, line_chunks(file), as_json=as_json)
+        score_pairs(predictor, parts, as_json=as_json)
     else:
-        score_lines(predictor, line_chunks(file), tokens=tokens, as_json=as_json)
+        score_lines(predictor, parts, tokens=tokens, as_json=as_json)
 
 
-def score_lines(predictor: Predictor, chunks: Iterator[list[Line]], *, tokens: bool, as_json: bool) -> None:
-    for lines in chunks:
-        texts = [line.text for line in lines]
+def score_lines(predictor: Predictor, chunks: Iterator[list[Record]], *, tokens: bool, as_json: bool) -> None:
+    for records in chunks:
+        texts = [record.fields["text"] for record in records]
         for text, scored in zip(texts, predictor.score(texts), strict=True):
             total = sum(value for _, value in scored)
             if as_json:
@@ -74,10 +82,17 @@ def score_lines(predictor: Predictor, chunks: Iterator[list[Line]], *, tokens: b
                 put(f"{total:.6f}")
 
 
-def score_pairs(predictor: Predictor, chunks: Iterator[list[Line]], *, as_json: bool) -> None:
+def score_pairs(predictor: Predictor, chunks: Iterator[list[Record]], *, as_json: bool) -> None:
     right = count = 0
-    for lines in chunks:
-        scored = predictor.score([text for line in lines for text in both_texts(line)])
+    for part in chunks:
+        texts, problem = [], None
+        for record in part:
+            try:
+                texts += both_texts(record)
+            except ColumnError as error:  # the pairs before it are scored first
+                problem = error
+                break
+        scored = predictor.score(texts)
         totals = iter([sum(value for _, value in one) for one in scored])
         for good, bad in zip(totals, totals, strict=True):
             right, count = right + (good > bad), count + 1
@@ -86,15 +101,18 @@ def score_pairs(predictor: Predictor, chunks: Iterator[list[Line]], *, as_json: 
             else:
                 better = "neither" if good == bad else "first" if good > bad else "second"
                 put(f"{good:.6f}\t{bad:.6f}\t{better}")
+        if problem is not None:
+            raise problem
     say(f"the first is more probable in {right:,} of {count:,} pairs ({right / max(1, count):.1%})")
 
 
-def both_texts(line: Line) -> list[str]:
-    texts = line.text.split("\t")
+def both_texts(record: Record) -> list[str]:
+    whole: str = record.fields["text"]
+    texts = whole.split("\t")
     if len(texts) != 2:
         problem, remedy = (
             f"{len(texts)} columns instead of 2",
             "a pair is the better text, a tab, the worse text",
         )
-        raise ColumnError(problem, path=line.path, line=line.number, text=line.text, remedy=remedy)
+        raise record.error(ColumnError, problem, text=whole, remedy=remedy)
     return texts

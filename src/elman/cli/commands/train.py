@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elman.cli.options import AsJson, Set, TaskName, TrustCode
+from elman.cli.options import AsJson, Columns, Delimiter, Encoding, Format, Set, TaskName, TrustCode
 from elman.cli.output import put_json, say
 from elman.cli.startup import quick_imports
 
@@ -25,8 +25,10 @@ def train(
     dev_target: Annotated[str | None, typer.Option(help="Second, line-aligned validation file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings as TOML (elman init TASK).")] = None,
-    columns: Annotated[str | None, typer.Option(help="Which column is what: text=1,label=0.")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="tab, comma, space or one character.")] = None,
+    format: Format = None,
+    columns: Columns = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     separator: Annotated[
         str | None, typer.Option(help="What stands between the two sides of a line: ' <SEPARATOR> '.")
     ] = None,
@@ -52,6 +54,7 @@ def train(
 
     files = {"train": train, "train_target": train_target, "dev": dev, "dev_target": dev_target}
     files |= {"delimiter": delimiter, "separator": separator, "prefix": prefix}
+    files |= {"format": format, "encoding": encoding}
     given = task or config or train
     if resume and not given and setting:
         raise typer.BadParameter("a continued run keeps its settings; leave out --set", param_hint="--set")

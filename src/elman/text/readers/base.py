@@ -42,6 +42,7 @@ class LineReader(Reader):
 
     def read_tokens(self, source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[Record]:
         """Words separated by spaces, with one token of each role for every other."""
+        roles = source.wanted(roles)
         for lines in paired_lines(source, roles, repairs):
             tokens = [split_row(line, " ", repairs).cells for line in lines]
             near, far = lines[0], lines[-1]

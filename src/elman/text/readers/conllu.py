@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from elman.errors import EmptyError, SyntaxProblem, nearest, shortened
 from elman.text.columns import Row, check_width, split_row
-from elman.text.files import Repairs, open_lines
+from elman.text.files import Repairs
 from elman.text.readers.base import Reader
 from elman.text.records import Record, Source, record_of
-from elman.text.sentences import add_row, sentences, token_columns
+from elman.text.sentences import add_row, sentences, token_columns, token_origin
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 NEVER_MISSING = ("upos", "xpos", "head", "deprel")  # elsewhere CoNLL-U's _ is a value like any other
@@ -20,8 +20,9 @@ class Conllu(Reader):
 
     def read_tokens(self, source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[Record]:
         columns = token_columns(source, roles, ("form", "upos"))
-        numbers = {role: _conllu_number(source, column) for role, column in columns.items()}
-        for lines in sentences(open_lines(source.path, repairs), repairs):
+        roles = source.wanted(roles)
+        numbers = {role: _conllu_number(source, columns[role]) for role in roles}
+        for lines in sentences(source.open_lines(repairs), repairs):
             tokens: dict[str, list[str]] = {role: [] for role in roles}
             numbered: list[int] = []
             for line in lines:
@@ -34,7 +35,8 @@ class Conllu(Reader):
                     _check_annotated(row, numbers)
                     add_row(tokens, row, numbers)
             if numbered:
-                yield Record(tokens, lines[0].path, numbered[0], tuple(numbered))
+                origin = token_origin(lines, numbered, "\t") if source.asked else None
+                yield Record(tokens, lines[0].path, numbered[0], tuple(numbered), origin=origin)
 
 
 def _conllu_number(source: Source, column: int | str) -> int:
@@ -68,6 +70,6 @@ def _check_annotated(row: Row, numbers: dict[str, int]) -> None:
         if row.cells[number] == "_" and name in NEVER_MISSING:
             said = f"{role} is column {name}, which is missing here"
             remedy = "annotate it, or name another column, as in tag=upos"
-            raise record_of(row, numbers).error(
+            raise record_of(row, {role: (number,) for role, number in numbers.items()}).error(
                 EmptyError, said, field=role, text=row.line.text, remedy=remedy
             )

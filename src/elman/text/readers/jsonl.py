@@ -1,11 +1,12 @@
 """JSON Lines: an object a line, with a key for each role."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from elman.text.columns import is_blank, json_object, json_text
-from elman.text.files import Repairs, open_lines
+from elman.text.files import Line, Repairs
 from elman.text.readers.base import Reader
-from elman.text.records import Record, Source, columns_of, filled
+from elman.text.records import Origin, Record, Source, columns_of, filled, joined
 
 
 class JsonLines(Reader):
@@ -16,10 +17,21 @@ class JsonLines(Reader):
         for role, key in keys.items():
             if isinstance(key, int):
                 raise source.error(f"{role} is column {key}; JSON has no numbers, name a key")
-        for line in open_lines(source.path, repairs):
+        for line in source.open_lines(repairs):
             if is_blank(line):
                 repairs["blank line skipped"] += 1
                 continue
             value = json_object(line)
-            fields = {role: json_text(line, value, str(key)) for role, key in keys.items()}
-            yield filled(Record(fields, line.path, line.number), [line] * len(fields))
+            fields = {role: _text(line, value, str(key)) for role, key in keys.items()}
+            if source.asked:
+                origin = Origin((line.text,), list(map(str, value.values())), list(value))
+                yield Record(fields, line.path, line.number, origin=origin)
+            else:
+                yield filled(Record(fields, line.path, line.number), [line] * len(fields))
+
+
+def _text(line: Line, value: dict[str, Any], key: str) -> str:
+    """The text of a key, or of several, as in ``title+body``, unless one is called so."""
+    if key in value or "+" not in key:
+        return json_text(line, value, key)
+    return joined(json_text(line, value, part.strip()) for part in key.split("+"))

@@ -15,6 +15,7 @@ class Parallel(LineReader):
 
     def read(self, source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[Record]:
         for lines in paired_lines(source, roles, repairs):
-            fields = dict(zip(roles, (stripped(line.text, repairs) for line in lines), strict=True))
+            texts = (stripped(line.text, repairs) for line in lines)
+            fields = dict(zip(source.wanted(roles), texts, strict=True))
             target = lines[-1].path if len(lines) > 1 else None
             yield filled(Record(fields, lines[0].path, lines[0].number, target=target), lines)

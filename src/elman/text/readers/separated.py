@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from elman.text.columns import separated_rows
-from elman.text.files import Repairs, open_lines
+from elman.text.files import Repairs
 from elman.text.readers.base import Reader
-from elman.text.records import Record, Source, record_of
+from elman.text.records import Origin, Record, Source, record_of
 
 
 class Separated(Reader):
@@ -17,6 +17,7 @@ class Separated(Reader):
         assert source.separator is not None  # a source of this format has one
         if len(roles) != 2:
             raise source.error(f"a separator makes 2 sides, not {len(roles)}: {', '.join(roles)}")
-        lines = open_lines(source.path, repairs)
-        for row in separated_rows(lines, source.separator, source.prefix or "", repairs):
-            yield record_of(row, {role: number for number, role in enumerate(roles)})
+        lines = source.open_lines(repairs)
+        places = {role: (number,) for number, role in enumerate(source.wanted(roles))}
+        for row in separated_rows(lines, source.separator, source.prefix or "", repairs, bare=source.asked):
+            yield record_of(row, places, Origin((row.line.text,)) if source.asked else None)

@@ -1,0 +1,204 @@
+"""Files in, answers out: any layout in any task, as many records out as in, the file back with columns."""
+
+import csv
+import gzip
+import io
+import json
+
+import pytest
+
+from tiny import elman
+from tiny_tasks import TEXTS, descend, ready, save
+
+ROLES = {
+    "lm": ("text",),
+    "classify": ("text", "label"),
+    "seq2seq": ("source", "target"),
+    "class2seq": ("class", "sequence"),
+    "tag": ("word", "tag"),
+}
+
+
+def table(rows, delimiter):
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+def rows_of(task, *, answers=True):
+    """Cells of each question, with something beside it that nobody asks for."""
+    answer = ["gold"] if answers and len(ROLES[task]) > 1 else []
+    return [[str(number), text, *answer] for number, text in enumerate(TEXTS[task])]
+
+
+def named(task, *, answers=True):
+    return ["id", *ROLES[task][: 1 + answers]]
+
+
+def jsonl(task):
+    keys = named(task)
+    return "".join(json.dumps(dict(zip(keys, row, strict=True))) + "\n" for row in rows_of(task))
+
+
+def headed(delimiter, **how):
+    return lambda task: table([named(task, **how), *rows_of(task, **how)], delimiter)
+
+
+def bare(delimiter):
+    return lambda task: table(rows_of(task), delimiter)
+
+
+def lines(end="\n"):
+    return lambda task: "".join(f"{text}{end}" for text in TEXTS[task])
+
+
+# ending, what writes the file, and how it is laid out
+LAYOUTS = {
+    "csv with a header": (".csv", headed(","), {"named": ","}),
+    "csv without answers": (".csv", headed(",", answers=False), {"named": ","}),
+    "csv by numbers": (".csv", bare(","), {"numbered": True}),
+    "semicolons": (".csv", headed(";"), {"named": ";"}),
+    "tsv by numbers": (".tsv", bare("\t"), {"numbered": True}),
+    "tsv with a header": (".tsv", headed("\t"), {"named": "\t"}),
+    "objects": (".jsonl", jsonl, {}),
+    "packed objects": (".jsonl.gz", jsonl, {}),
+    "a packed table": (".csv.gz", headed(","), {"named": ","}),
+    "lines": (".txt", lines(), {}),
+    "lines with blank ones": (".txt", lines("\n\n"), {"twice": True}),
+    "lines of a table": (".csv", lines(), {"format": "lines"}),
+}
+TEXT_TASKS = [task for task in ROLES if task != "tag"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    found = {}
+    for task in ROLES:
+        folder = tmp_path_factory.mktemp(task)
+        one = ready(task, folder, {"text.context": "sentence"} if task == "lm" else {})
+        descend(one, 5)
+        found[task] = save(one, folder / "run")
+    return found
+
+
+def write(folder, task, layout):
+    ending, make, how = LAYOUTS[layout]
+    path = folder / f"asked{ending}"
+    text = make(task)
+    if ending.endswith(".gz"):
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text, encoding="utf-8")
+    role = ROLES[task][0]
+    options = ["--format", how["format"]] if "format" in how else []
+    options += ["--columns", f"{role}={role}"] if how.get("named") else []
+    options += ["--columns", f"{role}=1"] if how.get("numbered") else []
+    return path, options, len(TEXTS[task]) * (1 + ("twice" in how)), text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("task", TEXT_TASKS)
+def test_as_many_answers_as_records(task, layout, runs, tmp_path):
+    if task == "class2seq" and layout == "lines with blank ones":
+        pytest.skip("a blank line is no class, which is an error")
+    path, options, count, _ = write(tmp_path, task, layout)
+    code, out, err = elman("predict", runs[task], path, *options)
+    assert code == 0, err
+    assert out.count("\n") == count
+    if layout != "lines with blank ones":
+        assert out == elman("predict", runs[task], stdin=lines()(task).encode()).out
+    if task == "lm":
+        code, out, err = elman("score", runs[task], path, *options)
+        assert (code, out.count("\n")) == (0, count), err
+
+
+def read_table(text, delimiter):
+    return list(csv.reader(io.StringIO(text), delimiter=delimiter))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("task", ["classify", "seq2seq"])
+def test_the_file_comes_back_with_columns(task, layout, ending, runs, tmp_path):
+    path, options, count, text = write(tmp_path, task, layout)
+    output = tmp_path / f"answers{ending}"
+    code, out, err = elman("predict", runs[task], path, *options, "--output", output)
+    assert (code, out) == (0, ""), err
+    answers = elman("predict", runs[task], path, *options).out.split("\n")[:-1]
+    found = output.read_text(encoding="utf-8")
+    if ending == ".jsonl":
+        objects = [json.loads(line) for line in found.split("\n")[:-1]]
+        assert [one["prediction"] for one in objects] == answers
+        if layout.endswith("objects"):
+            old = [json.loads(line) for line in text.split("\n")[:-1]]
+            assert [{key: one[key] for key in old[0]} for one in objects] == old
+        return
+    rows = read_table(found, "," if ending == ".csv" else "\t")
+    head = [] if LAYOUTS[layout][2].get("numbered") else rows.pop(0)
+    assert [row[-2] for row in rows] == answers
+    assert len(rows) == count
+    assert not head or head[-2:] == ["prediction", "confidence"]
+    if delimiter := LAYOUTS[layout][2].get("named"):
+        assert [head[:-2], *(row[:-2] for row in rows)] == read_table(text, delimiter)
+    assert all(not row[-1] or 0 <= float(row[-1]) <= 1 for row in rows)
+
+
+CONLL = "# a comment\nthe\tX\ncat\tX\n\n-DOCSTART- X\n\n#\tX\nruns\tX\n\n\n"
+
+
+WORDS = "the\ncat\n\n#\nruns\n"
+CONLLU = """# text = the cats
+1-2\tx\t_\t_\t_\t_\t_\t_\t_\t_
+1\tthe\t_\t_\t_\t_\t_\t_\t_\tA=1
+2\tcats\t_\t_\t_\t_\t_\t_\t_\t_
+
+"""
+
+
+@pytest.mark.parametrize(("name", "data"), [("a.conll", CONLL), ("a.iob2", CONLL), ("a.conll", WORDS)])
+def test_a_column_file_is_answered_by_the_sentence(name, data, runs, tmp_path):
+    path, output = tmp_path / name, tmp_path / "out.conll"
+    path.write_text(data)
+    code, out, err = elman("predict", runs["tag"], path)
+    assert code == 0, err
+    tags = [line.split(" ") for line in out.split("\n")[:-1]]
+    assert [len(line) for line in tags] == [2, 2]
+    assert elman("predict", runs["tag"], path, "--output", output).code == 0
+    lines = [line for line in output.read_text().split("\n") if line and not line.startswith("# ")]
+    words = ["the", "cat", "#", "runs"]
+    split = [line.split("\t") for line in lines]
+    assert [cells[0] for cells in split] == words
+    assert [cells[-2] for cells in split] == [tag for line in tags for tag in line]
+
+
+def test_conllu_keeps_all_and_says_more(runs, tmp_path):
+    path, output = tmp_path / "a.conllu", tmp_path / "out.conllu"
+    path.write_text(CONLLU)
+    assert elman("predict", runs["tag"], path, "--output", output).code == 0
+    old, new = path.read_text().split("\n"), output.read_text().split("\n")
+    assert [line.split("\t")[:9] for line in new] == [line.split("\t")[:9] for line in old]
+    assert new[2].split("\t")[9].startswith("A=1|Prediction=")
+    assert new[3].split("\t")[9].startswith("Prediction=")
+
+
+def test_the_best_of_several(runs):
+    line = elman("predict", runs["classify"], "--top", "2", stdin=b"a good one\n").out
+    found = [part.rsplit(" ", 1) for part in line.strip().split("\t")]
+    assert len(found) == 2
+    assert float(found[0][1]) >= float(found[1][1])
+    assert sum(float(chance) for _, chance in found) <= 1.00001
+    written = elman("predict", runs["seq2seq"], "--top", "3", stdin=TEXTS["seq2seq"][0].encode()).out
+    assert written.count("\t") == 2
+
+
+def test_what_was_read_before_a_mistake_is_answered(runs, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\ngood,x\nbad,y\nbroken\n")
+    code, out, err = elman("predict", runs["classify"], path)
+    assert (code, out.count("\n")) == (3, 2)
+    assert "a.csv:4" in err
+    code, _, err = elman("predict", runs["classify"], path, "--output", tmp_path / "out.csv")
+    assert code == 3
+    assert not (tmp_path / "out.csv").exists()
