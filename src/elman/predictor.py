@@ -125,7 +125,7 @@ class Predictor:
         ensemble; what is written is the ensemble's.
         """
         path, target = str(path), None if target is None else str(target)
-        reading = Reading(self.task, path, target)
+        reading = Reading(self.task, [(path, target)])
         examples = encoded(self.task, reading)
         if not len(examples):
             raise EmptyError("no examples", path=path, remedy="give a file laid out as the training data")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from elman.errors import ConfigError, LabelError
+from elman.errors import ConfigError
 from elman.metrics.spans import well_formed
 from elman.tasks import tag as module
 from elman.tasks.base import chosen_metric
@@ -46,7 +46,7 @@ def test_a_tiny_task_is_learned_T1(crf, data, tmp_path):
 
 def test_a_softmax_at_each_position_T1(tmp_path):
     one = ready("tag", tmp_path, {"model.crf": False})
-    words, tags = one.batch
+    words, tags, _ = one.batch
     p = one.model(words).softmax(-1)
     expected = -sum(p[b, t, tags[b, t]].log() for b in range(len(tags)) for t in range(words.lengths[b]))
     torch.testing.assert_close(one.task.loss(one.model, one.batch).total, expected)
@@ -135,26 +135,6 @@ def test_what_breaks_the_rules_is_left_out_of_the_loss_of_a_crf_and_nothing_else
     assert one.task.evaluate(one.model, encoded(one.task, [broken]))["loss"] == 0.0
 
 
-@pytest.mark.parametrize("tag", ["S-PER", "NOUN"])
-def test_held_out_tags_of_another_scheme_lift_the_constraints(tag, tmp_path):
-    """By BIOES, no sentence of a BIO corpus could be decoded; tags that are no spans have no rules at all."""
-    one = ready("tag", tmp_path, {"model.crf": True}, data=SPANS)
-    held_out = [Record({"word": ["Anna"], "tag": [tag]}, "a.txt", 1, (1,))]
-    statistics = one.task.build_vocabularies(one.records(), held_out)
-    assert not one.task.legal
-    assert "held-out tags are not those of BIO: transitions are not constrained" in statistics.notes
-    assert one.task.build_model().crf.allowed.all()
-
-
-def test_a_tag_that_training_never_saw_is_named_with_its_line(tmp_path):
-    one = ready("tag", tmp_path)
-    record = Record({"word": ["a", "dog", "runs"], "tag": ["DET", "NUON", "VERB"]}, "dev.txt", 7, (7, 9, 10))
-    with pytest.raises(LabelError) as caught:
-        encoded(one.task, [record])
-    assert str(caught.value).startswith("dev.txt:9")
-    assert "E407: a tag that training never saw: 'NUON'; did you mean 'NOUN'?" in str(caught.value)
-
-
 CASES = "May\tNOUN\nmay\tVERB\n\nBill\tNOUN\nbill\tVERB\n\nWill\tNOUN\nwill\tVERB\n\nmay\tVERB\nMay\tNOUN\n"
 
 
@@ -204,7 +184,7 @@ def test_a_crf_has_its_own_loss(tmp_path):
 def test_the_first_word_of_a_batch_is_the_unknown_one(tmp_path):
     """It stands nowhere, but dropout of tokens shows it: without a vector, and with unknown letters."""
     one = ready("tag", tmp_path)
-    words, _ = one.batch
+    words, *_ = one.batch
     assert words.tokens[0] == one.task.words.text.vocabulary.id(UNKNOWN)
     assert words.character_lengths[0] == 1
     assert words.characters[0, 0] == one.task.words.characters.id(UNKNOWN)

@@ -103,8 +103,6 @@ def test_labels_are_all_that_occur_and_another_has_its_place():
     assert field.ids(["b", "a"], record, field="label") == [1, 0]
     with pytest.raises(LabelError, match=r"a\.tsv:4:3: .*a label that training never saw: 'c'"):
         field.ids(["c"], record, field="label")
-    field.add(["c"])
-    assert field.ids(["c"], record, field="label") == [2]
     again = LabelField("label")
     again.restore(field.names, dict(field.counts))
     assert (again.names, again.counts) == (field.names, field.counts)

@@ -405,20 +405,9 @@ def test_labels_stand_by_falling_frequency_and_are_restored():
     assert (again.names, again.counts) == (one.names, Counter())
 
 
-def test_labels_of_held_out_examples_come_last():
+def test_another_label_is_told_apart_or_an_error_with_its_place():
     one = labels(NOUN=3, VERB=1)
-    one.add(["ADJ", "NOUN", "ADJ"])
-    assert one.names == ["NOUN", "VERB", "ADJ"]
-    assert one.counts == Counter(NOUN=3, VERB=1, ADJ=0)
-
-
-def test_another_label_is_an_error_with_its_place():
-    one = labels(NOUN=3, VERB=1)
-    record = Record({"tag": ["VERB", "NUON"]}, "dev.txt", 7, (7, 9))
-    assert one.ids(["VERB", "NOUN"], record, field="tag", listed=True) == [1, 0]
-    with pytest.raises(
-        LabelError, match=r"dev\.txt:9.*a tag that training never saw: 'NUON'; did you mean 'NO"
-    ):
-        one.ids(record.fields["tag"], record, field="tag", listed=True)
+    assert one.known(["VERB", "NUON", "NOUN", "<unk>"]) == ([1, -1, 0, -1], ["NUON", "<unk>"])
+    assert one.known(["VERB"]) == ([1], [])
     with pytest.raises(LabelError, match=r"dev\.tsv:3.*a tag that training never saw: 'X'"):
         one.ids(["X"], Record({"tag": "X"}, "dev.tsv", 3), field="tag")

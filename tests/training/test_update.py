@@ -64,7 +64,7 @@ def outputs_of(trainer, batch):
     model = trainer.model
     match trainer.task.config.task:
         case "classify":
-            words, labels = batch
+            words, labels, _ = batch
             return model(words), labels
         case "lm":
             inputs, targets, lengths = batch

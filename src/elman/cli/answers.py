@@ -115,7 +115,7 @@ def cells_of(record: Record, origin: Origin) -> tuple[Sequence[str], Sequence[st
 
 def json_line(record: Record, origin: Origin, answer: Prediction, columns: dict[str, str]) -> str:
     """An object with the answer; one that was an object keeps all that it was, letter by letter."""
-    several = isinstance(answer.value, list)
+    several = isinstance(answer.probabilities, list)
     found: dict[str, Json] = {"prediction": answer.value, "confidence": answer.confidence}
     if several:
         found["confidence"] = answer.probabilities

@@ -2,13 +2,14 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from elman.cli.output import say
 from elman.config import (
     Config,
+    Files,
     changed,
     check_read,
     given_keys,
@@ -36,14 +37,14 @@ from elman.training.preparing import Prepared
 from elman.training.run import begin, train_run
 from elman.training.session import LOCK, Interrupted, run_lock
 from elman.training.settings import read_config, settings_class
-from elman.training.sources import check_layout, corpus_settings, exists
+from elman.training.sources import FILES, check_layout, corpus_settings, exists, found, listed
 from elman.trust import Trust
 
 
 def collect(
     task: str | None,
     config: Path | None,
-    files: dict[str, str | None],
+    files: Mapping[str, Files],
     columns: str | None,
     pairs: list[str],
     baseline: str | None,
@@ -55,7 +56,7 @@ def collect(
         raise ConfigError("no task; name one: elman train lm|tag|classify|seq2seq|class2seq")
     if task and tables.get("task", task) != task:
         raise ConfigError(f"{config} is for the task {tables['task']!r}, the command line says {task!r}")
-    options: Table = {"task": name, **{f"data.{key}": value for key, value in files.items()}}
+    options: Table = {"task": name, **{f"data.{key}": value or None for key, value in files.items()}}
     options["data.columns"] = None if columns is None else parse_columns(columns)
     options["model.network"] = baseline
     kind = settings_class(str(name))
@@ -67,14 +68,16 @@ def collect(
     merged = merge(tables, nested(options), said)
     data = merged.get("data")
     train = data.get("train") if isinstance(data, dict) else None
+    if isinstance(train, list) and len(train) == 1:
+        train = train[0]
     suited = corpus_settings(train if isinstance(train, str) else None, str(name))
-    settings = validate(kind, merge(nested(suited), merged), config)
+    settings = with_files(validate(kind, merge(nested(suited), merged), config))
     exists(settings)
     paths = settings.data
     layout = [f"data.{key}" for key in ("columns", "delimiter") if getattr(paths, key) is not None]
     paired = paths.dev is None or paths.dev_target is not None  # else the one file may have columns
     check_layout(paths.train_target if paired else None, layout)
-    if "-" in (paths.train, paths.train_target, paths.dev, paths.dev_target):
+    if any("-" in listed(getattr(paths, key)) for key in FILES):
         problem = "training reads its files more than once, standard input can be read only once"
         raise FileError(problem, path="<stdin>", remedy="save it as a file")
     for _, part in part_names(settings):
@@ -82,6 +85,12 @@ def collect(
             part.registry.find(part)  # what is wrong with it is said before any work
     check_read(settings, given_keys(settings))
     return changed(settings, dict(users_files(settings)))
+
+
+def with_files(config: Config) -> Config:
+    """The settings with the files that patterns and folders stand for."""
+    named = {f"data.{key}": getattr(config.data, key) for key in FILES}
+    return changed(config, {key: found(files) for key, files in named.items() if files is not None})
 
 
 def nested(dotted: Table) -> Table:
@@ -216,6 +225,8 @@ def announce(prepared: Prepared, trainer: Trainer) -> None:
         same = part is prepared.train and name == "dev"
         held = " (the training data)" if same else " (held out)" if about["part"] == "held-out" else ""
         say(f"{name}: {len(part):,} examples from {about['path']}{held}")
+        for path, count in about.get("files", {}).items():
+            say(f"  {path}: {count:,}")
         for repair, count in about["repairs"].items():
             say(f"  repaired: {repair}: {count:,}")
     for note in prepared.statistics.notes:

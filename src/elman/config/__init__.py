@@ -29,4 +29,15 @@ from elman.config.sections import (
     strategy_name,
 )
 from elman.config.toml import Tables, merge, parse_settings, parse_toml, put, read_toml, to_toml
-from elman.config.values import Count, NonNegative, OneOf, Options, PartOf, ReadIf, Share, Whole, Widths
+from elman.config.values import (
+    Count,
+    Files,
+    NonNegative,
+    OneOf,
+    Options,
+    PartOf,
+    ReadIf,
+    Share,
+    Whole,
+    Widths,
+)

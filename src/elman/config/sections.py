@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from elman.config.values import (
     Count,
+    Files,
     NonNegative,
     OneOf,
     Options,
@@ -63,11 +64,12 @@ class Section(BaseModel):
 class DataSettings(Section):
     """Where the examples are and how their files are laid out."""
 
-    train: str | None = setting(None, "training file; builtin:NAME is a built-in corpus")
-    train_target: str | None = setting(None, "second, line-aligned training file")
-    dev: str | None = setting(None, "validation file; unset: a part of the training file is held out")
-    dev_target: str | None = setting(None, "second, line-aligned validation file")
-    held_out: Rate = setting(0.1, "share of the training file held out where dev is unset")
+    train: Files = setting(None, "training file, or several; builtin:NAME is a built-in corpus")
+    train_target: Files = setting(None, "second, line-aligned training file, or as many")
+    dev: Files = setting(None, "validation file, or several; unset: a part of the training data is held out")
+    dev_target: Files = setting(None, "second, line-aligned validation file, or as many")
+    held_out: Rate = setting(0.1, "share of the training data held out where dev is unset")
+    stratified: bool | None = setting(None, "hold out the same share of every label; unset: true")
     columns: dict[str, int | str] | None = setting(None, "which column is what, by number or name")
     delimiter: str | None = setting(None, "tab, comma, space, or one character; unset: by the file's name")
     separator: str | None = setting(None, "what stands between the two sides of a line")

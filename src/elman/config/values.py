@@ -19,6 +19,7 @@ Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
+Files = str | Annotated[list[str], Field(min_length=1)] | None
 Widths = Count | Annotated[list[Count], Field(min_length=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]  # what torch takes
 Options = dict[str, Any]  # of the constructor of a part

@@ -1,7 +1,7 @@
 """How often which label was taken for which: accuracy, precision, recall and F1, for people and machines."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +45,81 @@ class Agreement:
 
     def as_json(self) -> dict[str, float | int]:
         return {"precision": self.precision, "recall": self.recall, "f1": self.f1, "support": self.gold}
+
+
+class Agreements:
+    """Agreement on things of several types, by type and of all together (micro average)."""
+
+    def __init__(self) -> None:
+        self._gold, self._predicted, self._correct = Counter[str](), Counter[str](), Counter[str]()
+
+    def count(self, gold: Iterable[str], predicted: Iterable[str], correct: Iterable[str]) -> None:
+        """Types of the things that there are, that were predicted, and that are both."""
+        self._gold.update(gold)
+        self._predicted.update(predicted)
+        self._correct.update(correct)
+
+    @property
+    def overall(self) -> Agreement:
+        return Agreement(self._correct.total(), self._predicted.total(), self._gold.total())
+
+    @property
+    def precision(self) -> float:
+        return self.overall.precision
+
+    @property
+    def recall(self) -> float:
+        return self.overall.recall
+
+    @property
+    def f1(self) -> float:
+        return self.overall.f1
+
+    def by_type(self) -> dict[str, Agreement]:
+        """Every type that occurs, as gold or as predicted, in alphabetical order."""
+        return {
+            kind: Agreement(self._correct[kind], self._predicted[kind], self._gold[kind])
+            for kind in sorted({*self._gold, *self._predicted})
+        }
+
+    @property
+    def macro_f1(self) -> float:
+        """The plain average of F1 over the types that occur, as gold or as predicted."""
+        types = self.by_type().values()
+        return sum(one.f1 for one in types) / len(types) if types else 0.0
+
+
+class LabelSets(Agreements):
+    """Labels of texts that have any number of them.
+
+    >>> sets = LabelSets()
+    >>> sets.add(["red", "round"], ["red"])
+    >>> sets.add(["blue"], ["blue"])
+    >>> sets.accuracy, sets.precision, round(sets.recall, 2), sets.f1
+    (0.5, 1.0, 0.67, 0.8)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts = self.right = 0
+
+    def add(self, gold: Iterable[str], predicted: Iterable[str]) -> None:
+        """The labels of one text."""
+        true, found = {*gold}, {*predicted}
+        self.count(true, found, true & found)
+        self.texts += 1
+        self.right += true == found
+
+    @property
+    def accuracy(self) -> float:
+        """The share of texts with all of their labels and no other."""
+        return self.right / self.texts if self.texts else 0.0
+
+    def table(self) -> str:
+        """For people: a line for every label, and the averages, in percent."""
+        rows = [*self.by_type().items(), ("all labels", self.overall)]
+        totals = [("macro f1", self.macro_f1, len(self.by_type())), ("all right", self.accuracy, self.texts)]
+        return agreement_table(rows, totals)
 
 
 class Confusion:

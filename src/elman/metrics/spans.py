@@ -10,7 +10,6 @@ the end of a span (E-x, S-x) begins a span of type x, and a span that no E close
 being continued. This also reads IOB1, where B marks only a span that touches one of the same type.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.errors import ArgumentError
-from elman.metrics.classification import JSON, Agreement, agreement_table
+from elman.metrics.classification import JSON, Agreements, agreement_table
 
 LETTERS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S"}
 SCHEMES = {"BIO": ({"B", "I"},), "BIOES": ({"B", "I", "E", "S"}, {"B", "I", "L", "U"})}
@@ -50,6 +49,12 @@ def scheme(tags: Iterable[str]) -> str | None:
     if not letters & {"B", "S", "U"}:
         return None
     return next((name for name, known in SCHEMES.items() if any(letters <= one for one in known)), None)
+
+
+def is_span_tag(tag: str) -> bool:
+    """Is a tag one that spans are told by, whatever the others are?"""
+    letter, _, kind = tag.partition("-")
+    return tag == "O" or (letter in LETTERS and kind != "")
 
 
 def spans(tags: Sequence[str]) -> set[Span]:
@@ -106,7 +111,7 @@ def well_formed(tags: Sequence[str], scheme: str) -> bool:
     return all(legal(one, other, scheme) for one, other in zip([None, *tags], [*tags, None], strict=True))
 
 
-class SpanCounts:
+class SpanCounts(Agreements):
     """Precision, recall and F1 of spans, as conlleval counts: right are type, start and end, or nothing is.
 
     ``precision``, ``recall`` and ``f1`` are over the spans of all types together (micro average).
@@ -119,40 +124,12 @@ class SpanCounts:
     Agreement(correct=0, predicted=0, gold=1)
     """
 
-    def __init__(self) -> None:
-        self._correct, self._predicted, self._gold = Counter[str](), Counter[str](), Counter[str]()
-
     def add(self, gold: Sequence[str], predicted: Sequence[str]) -> None:
         """Count the spans of one sentence, given its tags."""
         if len(gold) != len(predicted):
             raise ArgumentError(f"{len(gold)} gold tags and {len(predicted)} predicted; they come in pairs")
         true, found = spans(gold), spans(predicted)
-        self._gold.update(span.type for span in true)
-        self._predicted.update(span.type for span in found)
-        self._correct.update(span.type for span in true & found)
-
-    @property
-    def overall(self) -> Agreement:
-        return Agreement(self._correct.total(), self._predicted.total(), self._gold.total())
-
-    @property
-    def precision(self) -> float:
-        return self.overall.precision
-
-    @property
-    def recall(self) -> float:
-        return self.overall.recall
-
-    @property
-    def f1(self) -> float:
-        return self.overall.f1
-
-    def by_type(self) -> dict[str, Agreement]:
-        """Every type that occurs, as gold or as predicted, in alphabetical order."""
-        return {
-            kind: Agreement(self._correct[kind], self._predicted[kind], self._gold[kind])
-            for kind in sorted({*self._gold, *self._predicted})
-        }
+        self.count(*([span.type for span in some] for some in (true, found, true & found)))
 
     def table(self) -> str:
         """For people: a line for every type, and all together, in percent."""

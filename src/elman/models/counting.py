@@ -99,7 +99,7 @@ class CountTagger(CountedModel):
         """Count batches of words and their tags (B, T)."""
 
         def events() -> Iterator[tuple[Tensor, Tensor]]:
-            for words, tags in batches():
+            for words, tags, *_ in batches():
                 yield self._contexts(words)[real(words.places, words.lengths)], real(tags, words.lengths)
 
         self.backoff.fit(events)
@@ -142,7 +142,7 @@ class NaiveBayes(CountedModel):
         """Count batches of texts and their labels (B,)."""
 
         def events() -> Iterator[tuple[Tensor, Tensor]]:
-            for words, labels in batches():
+            for words, labels, *_ in batches():
                 grams, origin = self._grams(words)
                 yield grams, labels[origin]
 
@@ -153,7 +153,7 @@ class NaiveBayes(CountedModel):
             level.fill(labels, np.log(numbers + 1), np.bincount(keys // self.K, minlength=R), np.zeros(R))
             totals += np.bincount(labels, numbers, minlength=self.K)
             G += R
-        seen = [torch.bincount(labels, minlength=self.K) for _, labels in batches()]
+        seen = [torch.bincount(labels, minlength=self.K) for _, labels, *_ in batches()]
         examples = torch.stack(seen).sum(0) + 1
         self.prior = (examples / examples.sum()).log().to(self.prior)
         self.total = torch.from_numpy(np.log(totals + G)).to(self.total)

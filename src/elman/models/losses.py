@@ -38,6 +38,27 @@ def output_loss(
     return (losses if weights is None else losses * weights[targets]).sum()
 
 
+def label_loss(
+    logits: Tensor,
+    targets: Tensor,
+    *,
+    kind: str = "cross-entropy",
+    smoothing: float = 0.0,
+    weights: Tensor | None = None,
+) -> Tensor:
+    """``Σ l(δ)`` over rows of logits (N, K), each of a label: ``y = σ(logits)``, targets (N, K) 0 or 1.
+
+    ``cross-entropy``: l = −Σ_k q_k log y_k + (1 − q_k) log(1 − y_k);  ``squared``: l = ½‖y − q‖². ``weights``
+    (K,) count the labels that are there unequally.
+    """
+    logits = logits.float() if logits.dtype.itemsize < 4 else logits
+    q = targets.to(logits.dtype) * (1 - smoothing) + smoothing / 2
+    if kind == "cross-entropy":
+        return F.binary_cross_entropy_with_logits(logits, q, pos_weight=weights, reduction="sum")
+    losses = (logits.sigmoid() - q).square() / 2
+    return (losses if weights is None else losses * torch.where(targets > 0, weights, 1.0)).sum()
+
+
 def layer_loss(
     readouts: Tensor,
     weight: Tensor,

@@ -75,6 +75,7 @@ class Task(ABC, Generic[M, B]):
     measured: ClassVar[tuple[str, ...]] = ()  # encoded fields whose lengths make up batches
     positions = 4000  # of a batch in evaluation, padding counted
     holds_out: ClassVar[bool] = True  # a part of the training file serves as validation data
+    stratum: ClassVar[str | None] = None  # the role of labels: of each, the same share is held out
     held_out_block = 1  # examples that stay together when some are held out
 
     def __init__(self, config: Config) -> None:
@@ -90,11 +91,8 @@ class Task(ABC, Generic[M, B]):
         return read_fields(source, self.roles, repairs)
 
     @abstractmethod
-    def build_vocabularies(self, records: Iterable[Record], held_out: Iterable[Record] = ()) -> Statistics:
-        """A first pass over the training data: count, then make the vocabularies.
-
-        Held-out examples come from the same file: their labels are known, their words stay unknown.
-        """
+    def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
+        """A first pass over the training data: count, then make the vocabularies."""
 
     @abstractmethod
     def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:

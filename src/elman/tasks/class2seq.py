@@ -126,7 +126,7 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
     def metrics(self) -> dict[str, bool]:
         return {"exact_match": True, "accuracy": True, "loss": False}
 
-    def build_vocabularies(self, records: Iterable[Record], held_out: Iterable[Record] = ()) -> Statistics:
+    def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
         self.field.build_unit(record.fields["sequence"] for record in records)
         counts, classes, seen = Counter[str](), Counter[str](), Statistics()
         for record in records:

@@ -1,6 +1,7 @@
 """Sequence classification: one label for a whole text (rows C1 and C2)."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -8,27 +9,42 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from elman.config import EvaluationSettings, Options, PartOf, TrainingSettings, Whole, setting
-from elman.errors import EmptyError
-from elman.metrics.classification import Agreement, Confusion
+from elman.config import (
+    DataSettings,
+    EvaluationSettings,
+    Options,
+    PartOf,
+    ReadIf,
+    TrainingSettings,
+    Whole,
+    setting,
+)
+from elman.errors import ConfigError, EmptyError, LabelError
+from elman.metrics.classification import Agreement, Confusion, LabelSets
 from elman.models.classifier import Classifier
 from elman.models.counting import NaiveBayes
 from elman.models.embedding import Ngrams, WordBatch
-from elman.models.losses import output_loss
+from elman.models.losses import label_loss, output_loss
 from elman.registry import POOLINGS
 from elman.tasks.base import Judges, Loss, Measures, network_kind
-from elman.tasks.examples import Examples, device_of, tensor
+from elman.tasks.examples import Examples, device_of, tensor, unseen_measures
 from elman.tasks.generation import Partners
 from elman.tasks.predictions import Prediction
 from elman.tasks.statistics import Statistics
 from elman.tasks.words import WordConfig, WordModel, WordTask, usual_epochs
 from elman.tensors.transfer import moved
 from elman.text.fields import State
-from elman.text.lexicon import Lexicon
-from elman.text.records import Record
-from elman.text.store import Row
+from elman.text.files import Repairs
+from elman.text.reading import read_fields
+from elman.text.records import Record, Source
 
 NGRAM_DROPOUT = 0.3  # so that the network does not lean on the n-grams alone
+
+
+class ClassifyData(DataSettings):
+    labels_separator: str | None = Field(
+        None, min_length=1, description="what stands between the labels of a text that has several, as |"
+    )
 
 
 class ClassifyModel(WordModel):
@@ -38,6 +54,9 @@ class ClassifyModel(WordModel):
     pooling: Annotated[str, PartOf(POOLINGS)] | None = setting(None, "the last output, or all outputs pooled")
     pooling_options: Options = setting({}, "options of the pooling's constructor")
     head: Whole = setting(0, "width of a hidden layer between pooling and softmax; 0: none")
+    multilabel: bool | None = setting(
+        None, "any number of labels a text, each by a sigmoid; unset: where some text has not exactly one"
+    )
 
 
 class ClassifyTraining(TrainingSettings):
@@ -46,36 +65,64 @@ class ClassifyTraining(TrainingSettings):
     )
 
 
+class ClassifyEvaluation(EvaluationSettings):
+    threshold: Annotated[float, Field(gt=0, lt=1), ReadIf("model.multilabel", (True,), open=True)] = setting(
+        0.5, "how probable each of several labels is at least"
+    )
+
+
 class ClassifySettings(WordConfig):
+    data: ClassifyData = ClassifyData()
     model: ClassifyModel = ClassifyModel()
     training: ClassifyTraining = ClassifyTraining()
-    evaluation: EvaluationSettings = EvaluationSettings()
+    evaluation: ClassifyEvaluation = ClassifyEvaluation()
 
 
 class ClassifyBatch(NamedTuple):
-    """Words, and the label (B,) of each text."""
+    """Words, and the label (B,) of each text, or those that it has (B, K); and those that training never saw.
+
+    An unseen one is −1 among (B,), and none of (B, K).
+    """
 
     words: WordBatch
     labels: Tensor
+    unseen: Sequence[Sequence[str]] = ()
 
 
 class Classify(WordTask[Classifier, ClassifyBatch]):
-    """Text in, label out."""
+    """Text in, label out; or several labels."""
 
     Settings = ClassifySettings
     roles: ClassVar[tuple[str, ...]] = ("text", "label")
+    stratum = "label"
     config: ClassifySettings
 
     def __init__(self, config: ClassifySettings) -> None:
         super().__init__(config, "label")
+        self._several = False  # does a text of the training data have another number of labels than one?
+
+    @property
+    def multilabel(self) -> bool:
+        return bool(self.config.model.multilabel)
 
     def metrics(self) -> dict[str, bool]:
-        of_the_rarer = ("precision", "recall", "f1") if len(self.labels.names) == 2 else ()
-        return dict.fromkeys(("accuracy", *of_the_rarer, "macro_f1"), True) | {"loss": False}
+        if self.multilabel:
+            names: tuple[str, ...] = "micro_f1", "macro_f1", "precision", "recall", "accuracy"
+        else:
+            of_the_rarer = ("precision", "recall", "f1") if len(self.labels.names) == 2 else ()
+            names = "accuracy", *of_the_rarer, "macro_f1"
+        return dict.fromkeys(names, True) | {"loss": False}
 
-    def build_vocabularies(self, records: Iterable[Record], held_out: Iterable[Record] = ()) -> Statistics:
+    def read(self, source: Source, repairs: Repairs) -> Iterator[Record]:
+        separator = self.config.data.labels_separator
+        blank = () if separator is None else ("label",)
+        records = read_fields(replace(source, lists=("label",), blank=blank), self.roles, repairs)
+        return records if separator is None or source.asked else (split(one, separator) for one in records)
+
+    def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
         self.words.text.build_unit(record.fields["text"] for record in records)
-        return super().build_vocabularies(records, held_out)
+        self._several = self.config.data.labels_separator is not None
+        return super().build_vocabularies(records)
 
     def _reads_letters(self, config: WordConfig) -> bool | None:
         """Raw words have capitals, numbers and misspellings to read; prepared ones have fewer."""
@@ -90,13 +137,18 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         return words
 
     def _labels_of(self, record: Record) -> Sequence[str]:
-        return [record.fields["label"]]
-
-    def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:
-        lexicon = lexicon or self.lexicon()
-        for record in records:
-            label = self.labels.ids([record.fields["label"]], record, field="label")
-            yield {"word": lexicon.ids(self._words_of(record)), "label": label}
+        label: str | list[str] = record.fields["label"]
+        labels = [label] if isinstance(label, str) else [*dict.fromkeys(label)]
+        if len(labels) != 1:
+            self._several = True
+            if self.config.model.multilabel is False:
+                raise record.error(
+                    LabelError,
+                    f"{len(labels)} labels instead of one",
+                    field="label",
+                    remedy="give one, or train with model.multilabel = true",
+                )
+        return labels
 
     def choices(self, statistics: Statistics) -> dict[str, Any]:
         model = self.config.model
@@ -112,6 +164,7 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
             "model.characters": 32 if self.words.lower else 0,
             "model.ngrams": 1 if words or model.embedding == 0 else 3,
             "model.pooling": "last" if model.network == "bag" else "max",
+            "model.multilabel": self._several,
             "training.batch_size": 32 if self.config.training.batch_tokens is None else None,
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
@@ -122,6 +175,11 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
     def build_model(self, *, fresh: bool = False) -> Any:
         settings, K = self.config.model, len(self.labels.names)
         if network_kind(self.config.model).counted:
+            if self.multilabel:
+                raise ConfigError(
+                    f"model.network is {settings.network!r}, which counts one label a text; "
+                    "leave it out where texts have several"
+                )
             return NaiveBayes(len(self.words.text.vocabulary), K, order=settings.order or 1)
         order, width = settings.ngrams or 1, settings.embedding
         ngrams = Ngrams(order, width, dropout=NGRAM_DROPOUT) if order > 1 and width else None
@@ -135,14 +193,22 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         )
 
     def collate(self, examples: Examples, key: Iterable[int], device: torch.device) -> ClassifyBatch:
-        labels = np.concatenate(examples.rows("label", key)).astype(np.int64)
-        return ClassifyBatch(self._word_batch(examples, key, device), tensor(labels, device))
+        rows = examples.rows("label", key)
+        if self.multilabel:
+            labels = np.zeros((len(rows), len(self.labels.names)), dtype=np.float32)
+            for place, row in enumerate(rows):
+                labels[place, row[row >= 0]] = 1
+        else:
+            labels = np.concatenate(rows).astype(np.int64)
+        words = self._word_batch(examples, key, device)
+        return ClassifyBatch(words, tensor(labels, device), examples.texts("unseen", key))
 
     def loss(
         self, model: Classifier, batch: ClassifyBatch, *, carry: Any = None, progress: float = 1.0
     ) -> Loss:
         settings, labels = self.config.training, batch.labels
-        total = output_loss(
+        loss = label_loss if self.multilabel else output_loss
+        total = loss(
             model(batch.words),
             labels,
             kind=settings.loss,
@@ -155,56 +221,90 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
     def evaluate(
         self, model: Classifier, examples: Examples, *, quick: bool = False, partners: Partners = ()
     ) -> Measures:
-        """Numbers, a report by class and the confusion matrix; of two classes, f1 is the rarer one's."""
-        names = self.labels.names
-        confusion, loss, tokens = Confusion(names), 0.0, 0
+        """Numbers and a report by class; of two classes, f1 is the rarer one's.
+
+        A label that training never saw is wrong, and not in the loss.
+        """
+        names, loss, judged, tokens = self.labels.names, 0.0, 0, 0
+        unseen = examples.unseen
         judges = Judges(self.config, self.config.evaluation.metrics or ())
+        confusion, sets = Confusion([*names, *unseen]), LabelSets()
         for batch in self.evaluation_batches(examples, device_of(model)):
-            scores = model(batch.words)
-            loss += float(output_loss(scores, batch.labels))
+            scores, gold = model(batch.words), batch.labels
             tokens += int(batch.words.lengths.sum())
-            for gold, found in zip(batch.labels.tolist(), scores.argmax(-1).tolist(), strict=True):
-                confusion.add(names[gold], names[found])
-                judges.add(names[found], [names[gold]])
-        measures: Measures = {
-            "loss": loss / len(examples),
-            "accuracy": confusion.accuracy,
-            "macro_f1": confusion.macro_f1,
-        }
+            if self.multilabel:
+                judged += len(gold)
+                loss += float(label_loss(scores, gold))
+                for row, new, chances in zip(gold, batch.unseen, scores.sigmoid(), strict=True):
+                    true, found = [*(names[k] for k in row.nonzero()), *new], self._chosen(chances.tolist())
+                    sets.add(true, found)
+                    judges.add(found, [true])
+                continue
+            known = gold >= 0
+            judged += int(known.sum())
+            loss += float(output_loss(scores[known], gold[known]))
+            for place, new, best in zip(gold.tolist(), batch.unseen, scores.argmax(-1).tolist(), strict=True):
+                label = names[place] if place >= 0 else new[0]
+                confusion.add(label, names[best])
+                judges.add(names[best], [label])
+        counted = {"loss": loss / max(1, judged)}
+        figures = self._figures_of(sets) if self.multilabel else self._figures(confusion)
+        size = {"tokens": tokens, "examples": len(examples)}
+        return counted | figures | judges.values() | size | unseen_measures(unseen)
+
+    def _figures(self, confusion: Confusion) -> Measures:
+        names = self.labels.names
+        figures: Measures = {**confusion.as_json(), "report": confusion.table(), "positive_class": None}
         if len(names) == 2:  # labels stand by falling frequency
             rare = confusion.by_class().get(names[-1], Agreement(0, 0, 0))
-            measures |= {"precision": rare.precision, "recall": rare.recall, "f1": rare.f1}
-        return (
-            measures
-            | judges.values()
-            | {
-                "positive_class": names[-1] if len(names) == 2 else None,
-                "tokens": tokens,
-                "examples": len(examples),
-                **confusion.as_json(),
-                "report": confusion.table(),
-            }
-        )
+            figures |= {"precision": rare.precision, "recall": rare.recall, "f1": rare.f1}
+            figures["positive_class"] = names[-1]
+        return figures
+
+    def _figures_of(self, sets: LabelSets) -> Measures:
+        figures = {"micro_f1": sets.f1, "macro_f1": sets.macro_f1, "accuracy": sets.accuracy}
+        figures |= {"precision": sets.precision, "recall": sets.recall}
+        return {
+            **figures,
+            "classes": {name: one.as_json() for name, one in sets.by_type().items()},
+            "report": sets.table(),
+        }
+
+    def _chosen(self, chances: Sequence[float]) -> list[str]:
+        """The labels that are probable enough, the most probable first."""
+        least = self.config.evaluation.threshold
+        found = [
+            (-chance, name)
+            for name, chance in zip(self.labels.names, chances, strict=True)
+            if chance >= least
+        ]
+        return [name for _, name in sorted(found)]
 
     @torch.no_grad()
     def predict(
         self, model: Classifier, texts: Sequence[str], *, partners: Partners = (), trace: int | None = None
     ) -> list[Prediction]:
-        """The label of each text, with all probabilities; a text without a word has none."""
+        """The label of each text, or its labels, with all probabilities; a text without a word has none."""
         lexicon, device = self.lexicon(), device_of(model)
         split = [self.words.text.split(text) for text in texts]
-        results = [Prediction("", text, "text", probabilities={}) for text in texts]
+        between = self.config.data.labels_separator or "|"
+        none: str | list[str] = [] if self.multilabel else ""
+        results = [Prediction(none, text, "text", probabilities={}, between=between) for text in texts]
         real = [i for i, words in enumerate(split) if words]
         if not real:
             return results
         examples = Examples.in_memory([{"word": lexicon.ids(split[i])} for i in real], lexicon)
         names = self.labels.names
         for key in examples.in_order(*self.measured, tokens=self.positions):
-            chances = model(self._word_batch(examples, key, device)).softmax(-1)
+            scores = model(self._word_batch(examples, key, device))
+            chances = scores.sigmoid() if self.multilabel else scores.softmax(-1)
             for i, row in zip(key, chances.tolist(), strict=True):
-                label = names[max(range(len(row)), key=row.__getitem__)]
-                table = dict(zip(names, row, strict=True))
-                results[real[i]] = Prediction(label, texts[real[i]], "text", probabilities=table)
+                best = names[max(range(len(row)), key=row.__getitem__)]
+                results[real[i]] = replace(
+                    results[real[i]],
+                    value=self._chosen(row) if self.multilabel else best,
+                    probabilities=dict(zip(names, row, strict=True)),
+                )
         return results
 
     def samples(self, model: Classifier, examples: Examples) -> list[str]:
@@ -212,8 +312,10 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         for i in range(min(3, len(examples))):
             words = [examples.words[word] for word in examples.store.fields["word"][i]]
             text = self.words.text.join(words)
-            gold = self.labels.names[int(examples.store.fields["label"][i][0])]
-            found = self.predict(model, [text])[0].value
+            answer = self.predict(model, [text])[0]
+            labels = [self.labels.names[k] for k in examples.store.fields["label"][i] if k >= 0]
+            gold = answer.between.join([*labels, *examples.texts("unseen", [i])[0]])
+            found = answer.line
             shown.append(f"{found}{'' if found == gold else f' ✗ {gold}'}: {text[:70]}")
         return shown
 
@@ -230,3 +332,10 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         counts = torch.tensor([self.labels.counts[label] for label in self.labels.names], dtype=torch.float32)
         seen = counts > 0
         return moved(torch.where(seen, counts.sum() / (seen.sum() * counts), 1.0), device)
+
+
+def split(record: Record, separator: str) -> Record:
+    """The same record with the list of its labels."""
+    label: str | list[str] = record.fields["label"]
+    labels = [one.strip() for one in label.split(separator)] if isinstance(label, str) else label
+    return replace(record, fields=record.fields | {"label": [one for one in labels if one]})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,8 @@ from elman.text.store import Row, Store
 
 if TYPE_CHECKING:
     from elman.tasks.base import AnyTask
+
+MOST_SHOWN = 10  # labels of a sentence about them
 
 Batches = Sequence[NDArray[np.int64]]  # the numbers of the examples of each
 
@@ -49,6 +53,16 @@ class Examples:
         """The numbers of a field of some examples."""
         stored = self.store.fields[name]
         return [stored[i] for i in indices]
+
+    def texts(self, name: str, indices: Iterable[int]) -> list[list[str]]:
+        """The texts that a field keeps of some examples; caches of earlier versions may lack it."""
+        stored = self.store.fields.get(name)
+        return [[] if stored is None else unlisted(stored[i]) for i in indices]
+
+    @property
+    def unseen(self) -> Counter[str]:
+        """Labels that training never saw, and how often they occur."""
+        return Counter(label for own in self.texts("unseen", range(len(self))) for label in own)
 
     def in_order(self, *names: str, tokens: int, size: int | None = None) -> Batches:
         """Every example once, short ones first, in batches of so many positions of these fields at most."""
@@ -88,6 +102,37 @@ def packed(text: str) -> NDArray[np.int32]:
 
 def unpacked(numbers: NDArray[np.int32]) -> str:
     return np.ascontiguousarray(numbers, dtype=np.int32).tobytes().rstrip(b"\0").decode()
+
+
+def kept_texts(texts: Sequence[str]) -> Sequence[int] | NDArray[np.int32]:
+    """Texts as numbers, for a field that ``Examples.texts`` gives back; none are no number."""
+    return packed(json.dumps(texts)) if texts else ()
+
+
+def unlisted(numbers: NDArray[np.int32]) -> list[str]:
+    texts: list[str] = json.loads(unpacked(numbers)) if len(numbers) else []
+    return texts
+
+
+def unseen_measures(unseen: Counter[str]) -> dict[str, Any]:
+    """What an evaluation tells of labels that training never saw."""
+    return {"unseen": dict(unseen.most_common()), "notes": [unseen_note(unseen)]} if unseen else {}
+
+
+def unseen_note(unseen: Counter[str]) -> str:
+    """What is said of labels that training never saw.
+
+    >>> unseen_note(Counter({"B-LOC": 3}))
+    "1 label that training never saw counts as wrong: 'B-LOC' (3)"
+    """
+    shown = [f"{label!r} ({count:,})" for label, count in unseen.most_common(MOST_SHOWN)]
+    shown += [f"{len(unseen) - MOST_SHOWN:,} more"] if len(unseen) > MOST_SHOWN else []
+    said = (
+        "1 label that training never saw counts"
+        if len(unseen) == 1
+        else (f"{len(unseen):,} labels that training never saw count")
+    )
+    return f"{said} as wrong: {', '.join(shown)}"
 
 
 def tensor(array: NDArray[Any], device: torch.device) -> Tensor:

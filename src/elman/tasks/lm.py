@@ -124,7 +124,7 @@ class Lm(Task[LanguageModel, LmBatch]):
             else:
                 repairs["blank line skipped"] += 1
 
-    def build_vocabularies(self, records: Iterable[Record], held_out: Iterable[Record] = ()) -> Statistics:
+    def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
         self.field.build_unit(record.fields["text"] for record in records)
         counts, seen = Counter[str](), Statistics()
         for record in records:
@@ -132,9 +132,8 @@ class Lm(Task[LanguageModel, LmBatch]):
             counts.update(tokens)
             seen.add(tokens=len(tokens) + 1, losses=len(tokens) + 1, length=len(tokens) + 1)
         if not counts:
-            raise EmptyError(
-                "no text to train on", path=self.config.data.train, remedy="give a file with words in it"
-            )
+            remedy = "give a file with words in it"
+            raise EmptyError("no text to train on", path=str(self.config.data.train), remedy=remedy)
         seen.types = len(counts)
         rare = 2 if self.field.unit.grain == "word" and UNKNOWN not in counts else 1
         seen.notes += self.field.build_vocabulary(counts, rare=rare, limit=LARGEST)

@@ -89,7 +89,8 @@ class Prediction:
     """The answer to one input: a label, a list of tags, or a text, and what is known about it.
 
     value: the answer. asked: the input, and ``role`` what it is called. probabilities: of the labels, or of
-    the tags that were given. written: how a text came about. spans: what the tags mean. It reads like the
+    the tags that were given. written: how a text came about. spans: what the tags mean.
+    between: what stands between several in one line. It reads like the
     object that is its JSON: ``prediction["probabilities"]``.
 
     >>> Prediction("Polish", "Kowalski", "text", probabilities={"Polish": 0.9, "Greek": 0.1}).as_json()
@@ -102,12 +103,19 @@ class Prediction:
     probabilities: dict[str, float] | list[float] | None = None
     written: Written | None = None
     spans: list[Span] | None = None
+    between: str = " "
 
     @property
     def confidence(self) -> float | None:
-        """How probable the answer is; of tags, the least probable one. None where nothing could be asked."""
+        """How probable the answer is; of tags, the least probable one. None where nothing could be asked.
+
+        Of several labels it is the least probable decision, for or against one.
+        """
         if isinstance(self.probabilities, dict):
-            return self.probabilities.get(str(self.value))
+            if isinstance(self.value, str):
+                return self.probabilities.get(self.value)
+            decided = ((p if name in self.value else 1 - p) for name, p in self.probabilities.items())
+            return min(decided, default=None)
         if self.probabilities is not None:
             return min(self.probabilities, default=None)
         logarithm = None if self.written is None else self.written.log_probability
@@ -142,7 +150,7 @@ class Prediction:
     @property
     def line(self) -> str:
         """The answer in one line."""
-        return self.value if isinstance(self.value, str) else " ".join(self.value)
+        return self.value if isinstance(self.value, str) else self.between.join(self.value)
 
     def as_json(self, *, traced: bool = True) -> Json:
         """An object for programs; without what a trace adds to it, if that is not wanted."""

@@ -87,7 +87,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
                 error.remedy = "training read two files: name the second one, with --target or --dev-target"
             raise
 
-    def build_vocabularies(self, records: Iterable[Record], held_out: Iterable[Record] = ()) -> Statistics:
+    def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
         self._build_units(records)
         counts = {name: Counter[str]() for name in SIDES}
         seen = Statistics()

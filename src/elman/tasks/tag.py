@@ -11,13 +11,13 @@ from pydantic import model_validator
 from torch import Tensor
 
 from elman.config import EvaluationSettings, TextSettings, setting
-from elman.metrics.spans import Span, SpanCounts, legal_transitions, scheme, spans, well_formed
+from elman.metrics.spans import Span, SpanCounts, is_span_tag, legal_transitions, scheme, spans, well_formed
 from elman.models.counting import CountTagger
 from elman.models.embedding import WordBatch
 from elman.models.losses import output_loss
 from elman.models.tagger import Tagger
 from elman.tasks.base import Judges, Loss, Measures, network_kind
-from elman.tasks.examples import Examples, device_of, tensor
+from elman.tasks.examples import Examples, device_of, tensor, unseen_measures
 from elman.tasks.generation import Partners
 from elman.tasks.predictions import Prediction
 from elman.tasks.statistics import Statistics
@@ -26,10 +26,8 @@ from elman.tensors.rows import pick, real_rows
 from elman.text.batches import pad
 from elman.text.fields import State
 from elman.text.files import Repairs
-from elman.text.lexicon import Lexicon
 from elman.text.reading import read_tokens
 from elman.text.records import Record, Source
-from elman.text.store import Row
 from elman.text.vocabulary import MARKERS, UNKNOWN
 
 
@@ -57,10 +55,11 @@ class TagSettings(WordConfig):
 
 
 class TagBatch(NamedTuple):
-    """Words, and the tag (B, T) of each."""
+    """Words, and the tag (B, T) of each; of a tag that training never saw, −1, and what it is."""
 
     words: WordBatch
     tags: Tensor
+    unseen: Sequence[Sequence[str]] = ()
 
 
 class Tag(WordTask[Tagger, TagBatch]):
@@ -68,6 +67,7 @@ class Tag(WordTask[Tagger, TagBatch]):
 
     Settings = TagSettings
     roles: ClassVar[tuple[str, ...]] = ("word", "tag")
+    stratum = "tag"
     config: TagSettings
     legal: bool  # do the training data obey the scheme of their tags? Then only legal transitions are decoded
 
@@ -100,11 +100,8 @@ class Tag(WordTask[Tagger, TagBatch]):
         given = config.model.characters
         return config.model.network == "rnn" if given is None else bool(given)
 
-    def build_vocabularies(self, records: Iterable[Record], held_out: Iterable[Record] = ()) -> Statistics:
-        """As for all words; and whether the tags of the training data break the rules of their scheme.
-
-        A tag that held-out sentences alone have may tell of another scheme, or of none.
-        """
+    def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
+        """As for all words; and whether the tags of the training data break the rules of their scheme."""
         seen = super().build_vocabularies(records)
         name = scheme(self.labels.names)
         broken = sum(not well_formed(record.fields["tag"], name) for record in records) if name else 0
@@ -113,10 +110,6 @@ class Tag(WordTask[Tagger, TagBatch]):
             seen.notes.append(
                 f"{broken:,} sentences break the rules of {name}: transitions are not constrained"
             )
-        self.labels.add(tag for record in held_out for tag in record.fields["tag"])
-        if self.legal and scheme(self.labels.names) != name:
-            self.legal = False
-            seen.notes.append(f"held-out tags are not those of {name}: transitions are not constrained")
         return seen
 
     def state(self) -> State:
@@ -125,12 +118,6 @@ class Tag(WordTask[Tagger, TagBatch]):
     def restore(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
         self.legal = bool(state["legal"])
-
-    def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:
-        lexicon = lexicon or self.lexicon()
-        for record in records:
-            tags = self.labels.ids(record.fields["tag"], record, field="tag", listed=True)
-            yield {"word": lexicon.ids(self._words_of(record)), "tag": tags}
 
     def choices(self, statistics: Statistics) -> dict[str, Any]:
         return {
@@ -163,7 +150,8 @@ class Tag(WordTask[Tagger, TagBatch]):
 
     def collate(self, examples: Examples, key: Iterable[int], device: torch.device) -> TagBatch:
         tags, _ = pad(examples.rows("tag", key))
-        return TagBatch(self._word_batch(examples, key, device), tensor(tags, device))
+        words = self._word_batch(examples, key, device)
+        return TagBatch(words, tensor(tags, device), examples.texts("unseen", key))
 
     def loss(self, model: Tagger, batch: TagBatch, *, carry: Any = None, progress: float = 1.0) -> Loss:
         scores, lengths = model(batch.words), batch.words.lengths
@@ -179,7 +167,10 @@ class Tag(WordTask[Tagger, TagBatch]):
     def evaluate(
         self, model: Tagger, examples: Examples, *, quick: bool = False, partners: Partners = ()
     ) -> Measures:
-        """With a CRF, a sentence that breaks the rules of the scheme is left out of the loss."""
+        """A tag that training never saw is wrong, and not in the loss.
+
+        With a CRF, its sentence is not, nor one that breaks the rules of the scheme.
+        """
         counts, right, total, loss, judged = SpanCounts(), 0, 0, 0.0, 0
         judges = Judges(self.config, self.config.evaluation.metrics or ())
         names = self.labels.names
@@ -187,19 +178,27 @@ class Tag(WordTask[Tagger, TagBatch]):
             scores, lengths = model(batch.words), batch.words.lengths
             value, words_judged = _evaluation_loss(model, scores, batch)
             loss, judged = loss + value, judged + words_judged
-            rows = zip(batch.tags.tolist(), _decoded(model, scores, lengths), lengths.tolist(), strict=True)
-            for row, found, length in rows:
-                gold_tags, found_tags = [names[tag] for tag in row[:length]], [names[tag] for tag in found]
+            rows = zip(
+                batch.tags.tolist(),
+                batch.unseen,
+                _decoded(model, scores, lengths),
+                lengths.tolist(),
+                strict=True,
+            )
+            for row, new, found, length in rows:
+                spelt = iter(new)
+                gold_tags = [names[tag] if tag >= 0 else next(spelt) for tag in row[:length]]
+                found_tags = [names[tag] for tag in found]
                 right += sum(a == b for a, b in zip(gold_tags, found_tags, strict=True))
                 total += length
                 judges.add(found_tags, [gold_tags])
                 if self.spans:
-                    counts.add(gold_tags, found_tags)
+                    counts.add([tag if is_span_tag(tag) else "O" for tag in gold_tags], found_tags)
         measures: Measures = {"loss": loss / max(1, judged), "accuracy": right / total, "tokens": total}
         if self.spans:
             measures |= {"precision": counts.precision, "recall": counts.recall, "f1": counts.f1}
             measures |= {"by_type": counts.as_json()["types"], "report": counts.table()}
-        return measures | judges.values()
+        return measures | judges.values() | unseen_measures(examples.unseen)
 
     def predict(
         self,
@@ -259,8 +258,10 @@ def _words(text: str) -> list[str]:
 
 
 def _real(scores: Tensor, batch: TagBatch) -> tuple[Tensor, Tensor]:
-    """Scores (N, K) and tags (N,) of the real positions."""
+    """Scores (N, K) and tags (N,) of the real positions whose tag is known."""
     real = real_rows(batch.words.lengths, scores.shape[1], scores.device)
+    if any(batch.unseen):
+        real = real[batch.tags.flatten()[real] >= 0]
     return pick(scores.flatten(0, 1), real), batch.tags.flatten()[real]
 
 
@@ -268,9 +269,11 @@ def _evaluation_loss(model: Tagger, scores: Tensor, batch: TagBatch) -> tuple[fl
     """−log P(tags), summed, and of how many words; what a constrained CRF rules out has no likelihood."""
     lengths = batch.words.lengths
     if model.crf is None:
-        return float(output_loss(*_real(scores, batch))), int(lengths.sum())
-    kept = model.crf.permits(batch.tags, lengths)
-    likelihood = model.crf.log_likelihood(scores, batch.tags, lengths)
+        known, tags = _real(scores, batch)
+        return float(output_loss(known, tags)), len(tags)
+    tags = batch.tags.clamp(min=0)
+    kept = model.crf.permits(tags, lengths) & (batch.tags >= 0).all(1)
+    likelihood = model.crf.log_likelihood(scores, tags, lengths)
     return -float(likelihood[kept].sum()), int(lengths[kept.to(lengths.device)].sum())
 
 

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -12,12 +12,13 @@ from torch import nn
 from elman.config import Config, ModelSettings, TextSettings, Whole, setting
 from elman.models.embedding import Ngrams, Pretrained, RareTokenDropout, WordBatch, Words
 from elman.tasks.base import Task
-from elman.tasks.examples import Examples, tensor
+from elman.tasks.examples import Examples, kept_texts, tensor
 from elman.tasks.statistics import Statistics
 from elman.text.batches import pad
 from elman.text.fields import LabelField, State, WordField
 from elman.text.lexicon import Lexicon
 from elman.text.records import Record
+from elman.text.store import Row
 from elman.text.vocabulary import UNKNOWN
 
 M = TypeVar("M", bound=nn.Module)
@@ -69,7 +70,7 @@ class WordTask(Task[M, B]):
     def _reads_letters(self, config: WordConfig) -> bool | None:
         """Does a network read the letters of each word? None: if the training text tells capitals apart."""
 
-    def build_vocabularies(self, records: Iterable[Record], held_out: Iterable[Record] = ()) -> Statistics:
+    def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
         words, labels, seen = Counter[str](), Counter[str](), Statistics()
         for record in records:
             tokens, own = self._words_of(record), self._labels_of(record)
@@ -80,8 +81,18 @@ class WordTask(Task[M, B]):
         self.labels.build(labels)
         *notes, vocabulary = self.words.build(words)
         seen.notes += [*notes, f"{vocabulary}; {len(self.labels.names)} labels"]
-        self.labels.add(label for record in held_out for label in self._labels_of(record))
         return seen
+
+    def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:
+        """A label that training never saw is −1, and kept as it is written."""
+        lexicon = lexicon or self.lexicon()
+        for record in records:
+            labels, unseen = self.labels.known(self._labels_of(record))
+            yield {
+                "word": lexicon.ids(self._words_of(record)),
+                self.roles[1]: labels,
+                "unseen": kept_texts(unseen),
+            }
 
     def lexicon(self) -> Lexicon:
         return self.words.lexicon()

@@ -251,7 +251,7 @@ class WordField:
 
 
 class LabelField:
-    """Labels: all that occur in training, the frequent ones first; another one is an error with its place."""
+    """Labels: all that occur in training, the frequent ones first."""
 
     vocabulary: Vocabulary
 
@@ -267,18 +267,19 @@ class LabelField:
         self.counts = counts
         self.vocabulary = Vocabulary.build(counts, markers=False)
 
-    def add(self, labels: Iterable[str]) -> None:
-        """Labels of held-out examples, which come from the same file as those of training."""
-        self.counts.update(dict.fromkeys(labels, 0))
-        self.vocabulary = Vocabulary.build(self.counts, min_count=0, markers=False)
+    def known(self, labels: Sequence[str]) -> tuple[list[int], list[str]]:
+        """The numbers of labels, −1 for one that training never saw; and the unseen ones, in order."""
+        unseen = [label for label in labels if label not in self.vocabulary]
+        if not unseen:
+            return self.vocabulary.ids(labels), unseen
+        return [self.vocabulary.id(label) if label in self.vocabulary else -1 for label in labels], unseen
 
-    def ids(self, labels: Sequence[str], record: Record, *, field: str, listed: bool = False) -> list[int]:
-        """The numbers of labels in a field of a record; ``listed``: each belongs to a token of it."""
-        for place, label in enumerate(labels):
+    def ids(self, labels: Sequence[str], record: Record, *, field: str) -> list[int]:
+        """The numbers of labels in a field of a record; another one is an error with its place."""
+        for label in labels:
             if label not in self.vocabulary:  # also where a label is spelt as the unknown token
                 said, remedy = f"a {self.noun} that training never saw", nearest(label, self.names)
-                at, token = (None, place) if listed else (field, None)
-                raise record.error(LabelError, said, field=at, token=token, text=label, remedy=remedy)
+                raise record.error(LabelError, said, field=field, text=label, remedy=remedy)
         return self.vocabulary.ids(labels)
 
     def restore(self, names: Sequence[str], counts: Mapping[str, int] | None = None) -> None:

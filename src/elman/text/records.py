@@ -1,7 +1,7 @@
 """What all readers share: a source, the records out of it, two files side by side."""
 
 from codecs import lookup
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -107,6 +107,8 @@ class Source:
     options: Mapping[str, Any] = field(default_factory=dict)  # of the reader
     encoding: str = UTF8
     asked: bool = False
+    lists: tuple[str, ...] = ()  # roles that may be a list in JSON
+    blank: tuple[str, ...] = ()  # roles that may be empty
 
     def __post_init__(self) -> None:
         mistakes = column_mistakes(self.columns or {})
@@ -154,16 +156,22 @@ class Source:
         return self.format or ("separated" if self.separator is not None else by_name)
 
 
-def record_of(row: Row, numbers: Mapping[str, tuple[int, ...]], origin: Origin | None = None) -> Record:
+def record_of(
+    row: Row,
+    numbers: Mapping[str, tuple[int, ...]],
+    origin: Origin | None = None,
+    blank: Collection[str] = (),
+) -> Record:
     """The record of a row, given the columns of each role; those of one role are joined by a space.
 
-    An empty field is an error, unless the record is to be answered: then it has its origin.
+    An empty field is an error, unless it may be ``blank``, or the record is to be answered: then it has its
+    origin.
     """
     fields = {role: joined(row.cells[number] for number in own) for role, own in numbers.items()}
     places = [row.places[own[0]] for own in numbers.values()]
     numbered = tuple((line.number, column) for line, column in places)
     record = Record(fields, row.line.path, row.line.number, places=numbered, origin=origin)
-    return record if origin is not None else filled(record, [line for line, _ in places])
+    return record if origin is not None else filled(record, [line for line, _ in places], blank)
 
 
 def origin_of(row: Row, delimiter: str, names: Sequence[str] = ()) -> Origin:
@@ -179,10 +187,11 @@ def joined(texts: Iterable[str]) -> str:
     return " ".join(text for text in texts if text)
 
 
-def filled(record: Record, lines: Sequence[Line]) -> Record:
+def filled(record: Record, lines: Sequence[Line], blank: Collection[str] = ()) -> Record:
     """A record without an empty field, or an error; ``lines`` are those that the fields begin in."""
     for (role, value), line in zip(record.fields.items(), lines, strict=True):
-        if not value.strip():
+        empty = not all(map(str.strip, [value] if isinstance(value, str) else value))
+        if empty and role not in blank:
             remedy = "fill it in, or take the line out"
             raise record.error(EmptyError, f"{role} is empty", field=role, text=line.text, remedy=remedy)
     return record

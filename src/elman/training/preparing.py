@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elman.config import to_toml
+from elman.config import changed, to_toml
 from elman.errors import EmptyError, RunError
 from elman.storage.files import explained, remove
 from elman.tasks.base import AnyTask
-from elman.tasks.examples import Examples, encoded
+from elman.tasks.examples import Examples, encoded, unseen_note
 from elman.tasks.statistics import Statistics
 from elman.text.records import Record
 from elman.training.learned import encoding, read_json, save_learned
 from elman.training.session import write_text
-from elman.training.sources import BUILTIN, Reading, training_data
+from elman.training.sources import Reading, training_data
 from elman.training.ties import SETTINGS, seal
 
 FORMAT = 1
@@ -40,7 +40,9 @@ class Prepared:
 def prepare(task: AnyTask, cache: Path | None = None) -> Prepared:
     """Read the data: vocabularies first, then the examples as numbers; open settings are filled."""
     train, dev = training_data(task)
-    statistics = task.build_vocabularies(train, dev if dev.part is not None else ())
+    if dev.held_out and task.config.data.stratified is None:  # open in runs of earlier versions
+        task.config = changed(task.config, {"data.stratified": True})
+    statistics = task.build_vocabularies(train)
     task.fill_defaults(statistics)
     return _encoded(task, train, dev, cache, statistics)
 
@@ -74,11 +76,11 @@ def _encoded(
     parts: dict[str, Examples] = {}
     about: dict[str, Any] = {"format": FORMAT}
     how, notes = encoding(task), statistics.notes
-    digests: dict[tuple[str, str | None], str] = {}  # both parts may come from one file
+    digests: dict[str, str] = {}  # both parts may come from the same files
     for name, reading in (("train", train), ("dev", dev)):
         expected = None if known is None else known[name]
-        files = reading.path, reading.target
-        if expected is None or not reading.path.startswith(BUILTIN):  # a sound cache stands for a corpus
+        files = repr(reading.files)
+        if expected is None or not reading.builtin:  # a sound cache stands for a corpus
             digests[files] = digests.get(files) or reading.digest()
             _check_same(reading, digests[files], expected)
         key = expected["sha256"] if expected else digests[files]
@@ -90,19 +92,22 @@ def _encoded(
             records = reading if expected is None else _told(reading, notes, folder, expected)
             examples = encoded(task, records, folder, f"{FORMAT} {name} {key} {how}")
         notes += [note for note in reading.repairs.notes if note not in notes]
-        if not len(examples) and reading.part == "held-out":
+        if not len(examples) and reading.held_out:
             notes.append("too few examples to hold some out: validation is on the training data")
             examples = parts["train"]
+        if expected is None and (unseen := examples.unseen):
+            notes.append(unseen_note(unseen))
         if not len(examples):
             raise EmptyError("no examples", path=reading.path, remedy="give a file that has some")
         parts[name] = examples
         about[name] = expected or {
             "path": reading.path,
-            "target": reading.target,
+            "target": reading.files[0][1],
             "part": reading.part,
             "sha256": key,
             "examples": len(examples),
             "repairs": dict(reading.repairs),
+            **({"files": dict(reading.counts)} if len(reading.files) > 1 else {}),
         }
     return Prepared(task, parts["train"], parts["dev"], statistics, about)
 
@@ -112,7 +117,7 @@ def _told(
 ) -> Iterator[Record]:
     """The records, if they are read at all: then the cache of a run that is continued was not sound."""
     notes.append(f"{folder} is missing, damaged or not of this run: it is made again")
-    if reading.path.startswith(BUILTIN):
+    if reading.builtin:
         _check_same(reading, reading.digest(), expected)
     yield from reading
 

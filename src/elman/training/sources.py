@@ -1,63 +1,92 @@
 """Where examples come from: a user's files, a built-in corpus, or a part of the training data held out."""
 
 import hashlib
-import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from glob import glob
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
-from elman.config import Config, DataSettings
+from elman.config import Config, DataSettings, Files
 from elman.errors import ConfigError, FileError, nearest
 from elman.registry import CORPORA
 from elman.tasks.base import AnyTask
 from elman.text.files import Repairs, file_digest, inner_ending
 from elman.text.records import Record, Source
+from elman.training.holding_out import by_number, by_strata
 
 BUILTIN = "builtin:"
-MOST = 5000  # examples that are held out: a large file needs no larger part to be judged on
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".json")  # names of files that have no separator
 TOKENS = (".conll", ".conllu", ".iob2", ".iob", ".bio")  # names of files with a word a line
 ONE_FILE = ("data.columns", "data.delimiter", "data.separator", "data.prefix")
 LAYOUT = ("data.format", *ONE_FILE)
+FILES = ("train", "train_target", "dev", "dev_target")
 
 
 @dataclass
 class Reading:
     """Examples of a task as text; each time it is gone through, the files are read anew.
 
-    ``part`` is ``"kept"`` or ``"held-out"`` where a share of one file serves as validation data.
+    ``files`` are read one after the other; one that has a second, line-aligned file comes with it.
+    ``held_out`` is which part of them is meant, where a share of them serves as validation data.
     """
 
     task: AnyTask
-    path: str
-    target: str | None = None
-    part: str | None = None
+    files: Sequence[tuple[str, str | None]]
+    held_out: bool | None = None
     repairs: Repairs = field(default_factory=Repairs)
+    counts: Counter[str] = field(default_factory=Counter)  # of examples, by file
+
+    @property
+    def path(self) -> str:
+        """What the files are called together."""
+        (first, _), *more = self.files
+        return first if not more else f"{first} and {len(more)} more"
+
+    @property
+    def part(self) -> str | None:
+        return None if self.held_out is None else "held-out" if self.held_out else "kept"
+
+    @property
+    def builtin(self) -> bool:
+        return self.path.startswith(BUILTIN)
 
     def __iter__(self) -> Iterator[Record]:
+        parts = repeat(self.held_out) if self.held_out is None else self._parts()
         self.repairs.clear()
-        share = self.task.config.data.held_out
-        block = self.task.held_out_block
-        kept_back = 0
-        for number, record in enumerate(self._all()):
-            out = self.part is not None and kept_back < MOST and held_out(number, share, block)
-            kept_back += out
-            if self.part is None or out == (self.part == "held-out"):
+        self.counts.clear()
+        for record, part in zip(self._all(), parts, strict=False):
+            if part == self.held_out:
+                self.counts[record.path] += 1
                 yield record
 
     def digest(self) -> str:
         """What identifies the data: the SHA-256 of the files, or a corpus and its version."""
-        if self.path.startswith(BUILTIN):
+        if self.builtin:
             corpus, split = corpus_of(self.path)
             texts = repr(list(corpus.examples(split)))  # generated: the examples are what there is
             return hashlib.sha256(f"{self.path}\n{texts}".encode()).hexdigest()
-        digest = file_digest(self.path)
-        return digest if self.target is None else f"{digest}+{file_digest(self.target)}"
+        pairs = ([file_digest(path) for path in pair if path is not None] for pair in self.files)
+        digests = ["+".join(pair) for pair in pairs]
+        return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+    def _parts(self) -> Iterator[bool]:
+        """Is an example held out? One after the other."""
+        data, block = self.task.config.data, self.task.held_out_block
+        if not data.stratified:
+            return by_number(data.held_out, block)
+        return iter(by_strata(map(self._labels, self._all()), data.held_out, block))
+
+    def _labels(self, record: Record) -> list[str]:
+        """The labels of an example, of which each is trained and judged."""
+        return [] if self.task.stratum is None else listed(record.fields[self.task.stratum])
 
     def _all(self) -> Iterator[Record]:
-        if not self.path.startswith(BUILTIN):
-            yield from self.task.read(source_of(self.task.config.data, self.path, self.target), self.repairs)
+        if not self.builtin:
+            for path, target in self.files:
+                yield from self.task.read(source_of(self.task.config.data, path, target), self.repairs)
             return
         corpus, split = corpus_of(self.path)
         if corpus.task != self.task.config.task:
@@ -68,27 +97,66 @@ class Reading:
             yield Record(dict(fields), self.path, number)
 
 
-def held_out(number: int, share: float, block: int) -> bool:
-    """Is example ``number`` held out? Blocks are, by a hash; a block of a stream is some lines."""
-    return zlib.crc32(str(number // block).encode()) < share * 2**32
-
-
 def training_data(task: AnyTask) -> tuple[Reading, Reading]:
     """Training and validation data, as the settings name them."""
     data = task.config.data
-    if data.train is None:
+    train = paired(data.train, data.train_target, "data.train")
+    if not train:
         raise ConfigError("no training data; name a file with --train, or a corpus with --train builtin:NAME")
-    train = Reading(task, data.train, data.train_target)
-    if data.dev is not None:
-        return train, Reading(task, data.dev, data.dev_target)
-    if data.train.startswith(BUILTIN):
-        return train, Reading(task, f"{data.train.partition('/')[0]}/dev")
+    if data.dev:
+        return Reading(task, train), Reading(task, paired(data.dev, data.dev_target, "data.dev"))
+    (first, _), *_ = train
+    if first.startswith(BUILTIN):
+        return Reading(task, train), Reading(task, [(f"{first.partition('/')[0]}/dev", None)])
     if not task.holds_out or not data.held_out:
-        return train, Reading(task, data.train, data.train_target)
-    return (
-        Reading(task, data.train, data.train_target, "kept"),
-        Reading(task, data.train, data.train_target, "held-out"),
-    )
+        return Reading(task, train), Reading(task, train)
+    return Reading(task, train, held_out=False), Reading(task, train, held_out=True)
+
+
+def paired(first: Files, second: Files, name: str) -> list[tuple[str, str | None]]:
+    """The files of a setting, each with the one beside it."""
+    paths, targets = listed(first), listed(second)
+    if targets and len(targets) != len(paths):
+        raise ConfigError(
+            f"{name} and {name}_target are {len(paths)} and {len(targets)} files; name as many of both"
+        )
+    several = len(paths) > 1
+    if several and any(path.startswith(BUILTIN) for path in paths):
+        raise ConfigError(f"{name} names a built-in corpus among others; it stands alone")
+    return list(zip(paths, targets or repeat(None), strict=False))
+
+
+def listed(files: Files) -> list[str]:
+    return [] if files is None else [files] if isinstance(files, str) else files
+
+
+def found(files: Files) -> Files:
+    """The files that are meant, in a fixed order: patterns and folders become what is there now."""
+    paths: list[str] = []
+    for name in listed(files):
+        place = Path(name)
+        if (
+            name.startswith(BUILTIN)
+            or place.is_file()
+            or not (place.is_dir() or any(c in name for c in "*?["))
+        ):
+            paths.append(name)
+            continue
+        inside = place.rglob("*") if place.is_dir() else map(Path, glob(name, recursive=True))
+        own = sorted(str(path) for path in inside if path.is_file() and not _hidden(path, place))
+        if not own:
+            raise FileError("there is no file", path=name, remedy="look at the folder or the pattern")
+        paths += own
+    twice = [path for path, times in Counter(paths).items() if times > 1]
+    if twice:
+        raise ConfigError(f"{twice[0]} is named twice; name every file once")
+    return paths[0] if len(paths) == 1 else paths or None
+
+
+def _hidden(path: Path, folder: Path) -> bool:
+    """Is it, or a folder on the way to it, one that a listing leaves out?"""
+    inside = path.relative_to(folder) if path.is_relative_to(folder) else Path(path.name)
+    return any(part.startswith(".") for part in inside.parts)
 
 
 def source_of(data: DataSettings, path: str, target: str | None = None) -> Source:
@@ -101,7 +169,11 @@ def source_of(data: DataSettings, path: str, target: str | None = None) -> Sourc
     if target is not None and data.train_target is None:
         return bare
     ending = inner_ending(path)
-    if data.separator is not None and ending in TABLES and ending != inner_ending(data.train or ""):
+    if (
+        data.separator is not None
+        and ending in TABLES
+        and ending != inner_ending((listed(data.train) or [""])[0])
+    ):
         return bare
     one_for_two = target is None and data.train_target is not None
     layout = None if one_for_two and data.format == "parallel" else data.format
@@ -146,18 +218,20 @@ def corpus_settings(path: str | None, task: str) -> dict[str, Any]:
     return dict(corpus.settings)
 
 
-def check_layout(second: str | None, said: Iterable[str]) -> None:
+def check_layout(second: Files, said: Iterable[str]) -> None:
     """Two files are read line by line: a setting about the layout of one file would not be heard."""
     wrong = [key for key in said if key in ONE_FILE]
     if second is not None and wrong:
-        raise ConfigError(f"{second} is a second file, which {wrong[0]} does not fit; leave out one of them")
+        raise ConfigError(
+            f"{listed(second)[0]} is a second file, which {wrong[0]} does not fit; leave out one of them"
+        )
 
 
 def exists(config: Config) -> None:
     """Every file that the settings name is there and can be read more than once; said before any work."""
     data = config.data
-    for path in (data.train, data.train_target, data.dev, data.dev_target):
-        if path is None or path == "-" or path.startswith(BUILTIN):
+    for path in chain(*(listed(getattr(data, key)) for key in FILES)):
+        if path == "-" or path.startswith(BUILTIN):
             continue
         if not Path(path).exists():
             raise FileError("there is no such file", path=path, remedy="look at the path")

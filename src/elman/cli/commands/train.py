@@ -19,10 +19,21 @@ if TYPE_CHECKING:
 
 def train(
     task: TaskName = None,
-    train: Annotated[str | None, typer.Option(help="Training file, or builtin:NAME (elman corpora).")] = None,
-    train_target: Annotated[str | None, typer.Option(help="Second, line-aligned training file.")] = None,
-    dev: Annotated[str | None, typer.Option(help="Validation file; a part is held out without.")] = None,
-    dev_target: Annotated[str | None, typer.Option(help="Second, line-aligned validation file.")] = None,
+    train: Annotated[
+        list[str],
+        typer.Option(
+            help="Training file, folder, pattern ('*.csv') or builtin:NAME (elman corpora); repeatable."
+        ),
+    ] = [],  # noqa: B006
+    train_target: Annotated[
+        list[str], typer.Option(help="Second, line-aligned training file; as many as --train.")
+    ] = [],  # noqa: B006
+    dev: Annotated[
+        list[str], typer.Option(help="Validation file, repeatable; a part is held out without.")
+    ] = [],  # noqa: B006
+    dev_target: Annotated[
+        list[str], typer.Option(help="Second, line-aligned validation file; as many as --dev.")
+    ] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings as TOML (elman init TASK).")] = None,
     format: Format = None,
@@ -31,6 +42,9 @@ def train(
     encoding: Encoding = None,
     separator: Annotated[
         str | None, typer.Option(help="What stands between the two sides of a line: ' <SEPARATOR> '.")
+    ] = None,
+    labels_separator: Annotated[
+        str | None, typer.Option(help="What stands between several labels of a text, as '|' (classify).")
     ] = None,
     prefix: Annotated[str | None, typer.Option(help="What every line begins with, as 'IN: '.")] = None,
     setting: Set = [],  # noqa: B006
@@ -53,12 +67,13 @@ def train(
         from elman.cli import training as work
 
     files = {"train": train, "train_target": train_target, "dev": dev, "dev_target": dev_target}
-    files |= {"delimiter": delimiter, "separator": separator, "prefix": prefix}
-    files |= {"format": format, "encoding": encoding}
+    layout = {"delimiter": delimiter, "separator": separator, "prefix": prefix}
+    layout["labels_separator"] = labels_separator
+    layout |= {"format": format, "encoding": encoding}
     given = task or config or train
     if resume and not given and setting:
         raise typer.BadParameter("a continued run keeps its settings; leave out --set", param_hint="--set")
-    settings = work.collect(task, config, files, columns, setting, baseline) if given else None
+    settings = work.collect(task, config, {**files, **layout}, columns, setting, baseline) if given else None
     if dry_run:
         if settings is None:
             raise typer.BadParameter("what should be tried? Name a task and --train", param_hint="--dry-run")

@@ -60,7 +60,8 @@ class Delimited(Reader):
         names = first.cells if header else ()
         for row in chain(start[header:], rows):
             check_width(row, width, reason, repairs, remedy)
-            yield record_of(row, places, origin_of(row, delimiter, names) if source.asked else None)
+            origin = origin_of(row, delimiter, names) if source.asked else None
+            yield record_of(row, places, origin, source.blank)
 
 
 def _delimiter(source: Source, first: Line, repairs: Repairs) -> str:

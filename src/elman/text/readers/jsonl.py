@@ -22,12 +22,23 @@ class JsonLines(Reader):
                 repairs["blank line skipped"] += 1
                 continue
             value = json_object(line)
-            fields = {role: _text(line, value, str(key)) for role, key in keys.items()}
+            fields = {
+                role: _texts(line, value, str(key)) if role in source.lists else _text(line, value, str(key))
+                for role, key in keys.items()
+            }
             if source.asked:
                 origin = Origin((line.text,), list(map(str, value.values())), list(value))
                 yield Record(fields, line.path, line.number, origin=origin)
             else:
-                yield filled(Record(fields, line.path, line.number), [line] * len(fields))
+                yield filled(Record(fields, line.path, line.number), [line] * len(fields), source.blank)
+
+
+def _texts(line: Line, value: dict[str, Any], key: str) -> str | list[str]:
+    """The text of a key, or the texts of its list."""
+    own = value.get(key)
+    if not isinstance(own, list):
+        return _text(line, value, key)
+    return [json_text(line, {key: one}, key) for one in own]
 
 
 def _text(line: Line, value: dict[str, Any], key: str) -> str:

@@ -18,4 +18,4 @@ class Parallel(LineReader):
             texts = (stripped(line.text, repairs) for line in lines)
             fields = dict(zip(source.wanted(roles), texts, strict=True))
             target = lines[-1].path if len(lines) > 1 else None
-            yield filled(Record(fields, lines[0].path, lines[0].number, target=target), lines)
+            yield filled(Record(fields, lines[0].path, lines[0].number, target=target), lines, source.blank)

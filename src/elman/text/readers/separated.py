@@ -20,4 +20,5 @@ class Separated(Reader):
         lines = source.open_lines(repairs)
         places = {role: (number,) for number, role in enumerate(source.wanted(roles))}
         for row in separated_rows(lines, source.separator, source.prefix or "", repairs, bare=source.asked):
-            yield record_of(row, places, Origin((row.line.text,)) if source.asked else None)
+            origin = Origin((row.line.text,)) if source.asked else None
+            yield record_of(row, places, origin, source.blank)
