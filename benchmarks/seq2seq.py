@@ -43,7 +43,9 @@ from elman.bench.timing import Rounds, Times, host_clock, take_turns
 from elman.config import DecodingSettings
 from elman.models.seq2seq import Seq2Seq as Model
 from elman.tasks.seq2seq import Seq2Seq
-from elman.tasks.seq2seq_writer import TOGETHER
+from elman.tasks.seq2seq_writer import Seq2SeqWriter
+
+TOGETHER = Seq2SeqWriter.together
 
 GROUPS = ("decoding", "training", "lengths", "memory")
 SEARCHES = {

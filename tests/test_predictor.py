@@ -279,3 +279,55 @@ def test_nothing_is_drawn(saved):
     state = torch.get_rng_state()
     predictor.predict(TEXTS[one.task.config.task])
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_answers_do_not_depend_on_threads_and_batches(saved):
+    one, run = saved
+    task = one.task.config.task
+    threads = torch.get_num_threads()
+    try:
+        modest = elman.load(run, threads=1, batch=1)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(threads)
+    for found, expected in zip(
+        modest.predict(TEXTS[task], details=True),
+        elman.load(run).predict(TEXTS[task], details=True),
+        strict=True,
+    ):
+        assert found.value == expected.value
+        assert (found.confidence or 0) == pytest.approx(expected.confidence or 0, rel=1e-4)
+    figures, expected = (loaded.evaluate(one.path)[0] for loaded in (modest, elman.load(run)))
+    assert figures["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["threads", "batch"])
+def test_no_threads_and_no_batch_are_a_mistake(name, saved):
+    with pytest.raises(ArgumentError, match=f"{name} is 0; it must be at least 1"):
+        elman.load(saved[1], **{name: 0})
+
+
+def test_a_device_that_is_not_there_is_a_mistake(saved):
+    with pytest.raises(ConfigError, match="device is 'gpu'; set 'cpu' or 'cuda'"):
+        elman.load(saved[1], device="gpu")
+    with pytest.raises(ConfigError, match="device is 'cuda:9', but torch finds"):
+        elman.load(saved[1], device="cuda:9")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_answers_as_the_cpu_does(saved):
+    one, run = saved
+    task = one.task.config.task
+    here, there = elman.load(run), elman.load(run, device="cuda")
+    for found, expected in zip(
+        there.predict(TEXTS[task], details=True), here.predict(TEXTS[task], details=True), strict=True
+    ):
+        assert found.value == expected.value
+        assert (found.confidence or 0) == pytest.approx(expected.confidence or 0, rel=1e-3)
+    figures, expected = (loaded.evaluate(one.path)[0] for loaded in (there, here))
+    assert figures["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+    if task == "lm":
+        assert [token for token, _ in there.score(["a dog"])[0]] == [
+            token for token, _ in here.score(["a dog"])[0]
+        ]

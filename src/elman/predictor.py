@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from elman.config import Config, DecodingSettings, changed, check_read
@@ -15,6 +16,7 @@ from elman.tasks.base import AnyTask, Measures, Scorer
 from elman.tasks.examples import encoded
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.predictions import Prediction
+from elman.tensors.transfer import find_device
 from elman.text.files import Repairs
 from elman.text.records import Record
 from elman.training.learned import load_learned
@@ -22,6 +24,8 @@ from elman.training.loading import best_checkpoint, load_weights
 from elman.training.settings import check_code, make_task, read_config
 from elman.training.sources import Reading, asked_source
 from elman.trust import Trust
+
+GPU_TIMES = 8  # as many positions go through a GPU at once: it is idle in between
 
 
 class Predictor:
@@ -164,8 +168,14 @@ def load(
     settings: dict[str, Any] | None = None,
     ensemble: Sequence[str | Path] = (),
     trust_code: bool = False,
+    device: str = "cpu",
+    threads: int | None = None,
+    batch: int | None = None,
 ) -> Predictor:
     """A trained model from its run folder; ``settings`` are as ``{"decoding.max_length": 50}``.
+
+    ``device`` is where it computes, ``cpu`` or ``cuda``; ``threads`` are torch's, of the whole process, and
+    stay as they are where it is None; ``batch`` is how many texts go through it at once, at most.
 
     ``ensemble`` names other runs of the same task and vocabulary: all of them decide together what is
     written, by the mean of their probabilities. ``trust_code`` lets the runs import the code that they
@@ -176,7 +186,12 @@ def load(
     """
     if isinstance(ensemble, (str, Path)):
         raise ArgumentError(f"ensemble is one run; give a list of them: [{str(ensemble)!r}]")
-    run = Path(run)
+    for name, value in (("threads", threads), ("batch", batch)):
+        if value is not None and value < 1:
+            raise ArgumentError(f"{name} is {value}; it must be at least 1")
+    run, place = Path(run), find_device(device)
+    if threads is not None:
+        torch.set_num_threads(threads)
     trust = Trust(run, everything=trust_code)
     config = read_config(run, trust)
     checkpoint = best_checkpoint(run)  # first: it vouches for the vocabulary
@@ -192,10 +207,18 @@ def load(
             raise ArgumentError(
                 f"{run} is a {config.task} model, which writes nothing; an ensemble is of models that do"
             )
-        others = [load(one, trust_code=trust_code) for one in ensemble]
+        others = [load(one, trust_code=trust_code, device=device) for one in ensemble]
         partners = [(one.generation().writer, one.model) for one in others]
         task.generation.check_partners(partners)
-    return Predictor(run, task, load_weights(checkpoint, task), partners)
+    size_batches(task, batch, GPU_TIMES if place.type == "cuda" else 1)
+    return Predictor(run, task, load_weights(checkpoint, task).to(place), partners)
+
+
+def size_batches(task: AnyTask, batch: int | None, times: int) -> None:
+    """Let a task use batches of so many texts at most, and of so many times the usual positions."""
+    task.together, task.positions = batch, times * task.positions
+    if task.generation is not None:
+        task.generation.writer.together = batch or times * task.generation.writer.together
 
 
 def checked(texts: Iterable[str], name: str) -> list[str]:

@@ -9,7 +9,7 @@ import torch
 
 from elman.bench.timing import Times
 from elman.config import DecodingSettings
-from elman.tasks.seq2seq_writer import TOGETHER
+from elman.tasks.seq2seq_writer import Seq2SeqWriter
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 WORDS = ("one two three four five six seven eight", "eins zwei drei vier fünf sechs sieben acht")
@@ -132,7 +132,7 @@ def test_the_report(data, tmp_path, monkeypatch):
     assert [one["rows"] for one in report["memory"]] == [18]
     assert len(list(tmp_path.glob("counting-*.pt"))) == 2
     printed = "\n".join(seq2seq.lines(report))
-    assert f"{TOGETHER} sentences at once" in printed
+    assert f"{Seq2SeqWriter.together} sentences at once" in printed
     assert "beam 5, before (additive) vs batched" in printed
 
 

@@ -129,3 +129,14 @@ def test_one_label_in_every_list_is_one_label_a_text(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"text": "a", "label": ["x"]}\n{"text": "b", "label": ["y"]}\n')
     train("--train", path, "--out", tmp_path / "run", *NO_DEV)
     assert "multilabel = false" in (tmp_path / "run" / "config.toml").read_text()
+
+
+def test_threads_batch_and_device_of_every_command_that_uses_a_run(files):
+    run, path = files / "run", files / "all/b.tsv"
+    train("--train", files / "all", "--out", run, *NO_DEV)
+    same = elman("predict", run, path).out
+    assert elman("predict", run, path, "--threads", "1", "--batch", "1").out == same
+    assert elman("evaluate", run, path, "--threads", "2", "--batch", "1", "--json").code == 0
+    for command in (["predict", run, path], ["evaluate", run, path], ["score", run, path], ["generate", run]):
+        answer = elman(*command, "--device", "cuda:7")
+        assert (answer.code, "device is 'cuda:7'" in answer.err) == (2, True)

@@ -13,7 +13,7 @@ from elman.decoding.diverse import Diverse
 from elman.decoding.greedy import Greedy
 from elman.decoding.sample import Sample
 from elman.errors import ArgumentError, ConfigError
-from elman.tasks.generation import TOGETHER, make_strategy
+from elman.tasks.generation import Writer, make_strategy
 from elman.tasks.seq2seq_settings import Seq2SeqDecoding
 from tiny_tasks import ready
 
@@ -67,7 +67,7 @@ def test_options_of_a_strategy_are_settings():
 @pytest.mark.parametrize("task", TASKS)
 def test_prompts_together_give_what_each_gives_alone_L4(task, decoding, tmp_path):
     one = ready(task, tmp_path)
-    prompts = (PROMPTS[task] * TOGETHER)[: TOGETHER + 2]  # more than one batch
+    prompts = (PROMPTS[task] * Writer.together)[: Writer.together + 2]  # more than one batch
     together = generated(one, prompts, **decoding)
     alone = {prompt: generated(one, [prompt], **decoding)[0] for prompt in PROMPTS[task]}
     for prompt, found in zip(prompts, together, strict=True):
@@ -282,8 +282,8 @@ def test_a_large_vocabulary_and_a_wide_beam_make_small_batches(tmp_path, monkeyp
 def test_batches_draw_differently(tmp_path):
     """Equal prompts in two batches are not the same draws again."""
     one = ready("lm", tmp_path, SENTENCE["lm"])
-    found = [answer["text"] for answer in generated(one, [""] * (2 * TOGETHER), strategy="sample")]
-    assert found[:TOGETHER] != found[TOGETHER:]
+    found = [answer["text"] for answer in generated(one, [""] * (2 * Writer.together), strategy="sample")]
+    assert found[: Writer.together] != found[Writer.together :]
 
 
 def test_an_option_without_a_default_has_to_be_set(tmp_path):

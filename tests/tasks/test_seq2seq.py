@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from elman.config import changed
 from elman.errors import ConfigError
-from elman.tasks import seq2seq, seq2seq_writer
+from elman.tasks import seq2seq
 from elman.tasks.examples import encoded
 from elman.tasks.predictions import Prediction
 from elman.text.vocabulary import START
@@ -164,7 +164,7 @@ def test_figures_do_not_depend_on_the_batches_of_evaluation(tmp_path, monkeypatc
     collate = one.task.collate
     monkeypatch.setattr(one.task, "collate", lambda *given: sizes.append(len(given[1])) or collate(*given))
     monkeypatch.setattr(seq2seq, "LOGITS", 10 * len(one.task.target.vocabulary))  # ten positions
-    monkeypatch.setattr(seq2seq_writer, "TOGETHER", 2)
+    monkeypatch.setattr(one.task.writer, "together", 2)
     found = one.task.evaluate(one.model, one.examples)
     assert sizes == [2, 1, 1, 1]
     for name, value in expected.items():

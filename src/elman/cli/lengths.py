@@ -5,6 +5,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from elman.cli.opening import check_target, layout_of, open_run
+from elman.cli.options import Machine
 from elman.cli.output import Bucket, put, put_json, span
 from elman.cli.pictures import check_picture, run_labels, save_picture
 from elman.config import lookup
@@ -22,6 +23,7 @@ def compare(
     as_json: bool,
     out: Path | None,
     trust_code: bool,
+    machine: Machine,
 ) -> None:
     """Every run writes the same outputs: a table or a line of JSON a run, and a picture by length."""
     if out is not None:
@@ -30,7 +32,7 @@ def compare(
     found: dict[Path, list[Bucket]] = {}
     kinds = []
     for run in dict.fromkeys(runs):
-        predictor = open_run(run, pairs, trust_code=trust_code)
+        predictor = open_run(run, pairs, trust_code=trust_code, machine=machine)
         measures, _ = predictor.evaluate(path, target)
         if "by_length" not in measures:
             raise ArgumentError(f"{run} is a {predictor.config.task} model; lengths are compared of seq2seq")

@@ -9,14 +9,20 @@ from pathlib import Path
 from select import select
 from typing import TypeVar
 
+import torch
+from torch import nn
+
+from elman.cli.options import THIS_MACHINE, Machine
 from elman.cli.output import Json, flush, say
 from elman.config import parse_settings
 from elman.errors import ConfigError, ElmanError
+from elman.layers.rnn import RNN
 from elman.predictor import Predictor, load
 from elman.text.columns import parse_columns
 from elman.training.sources import check_layout
 
 CHUNK = 1024  # records that are answered together
+LARGE = 1 << 20  # weights of a matrix that several threads multiply by faster
 T = TypeVar("T")
 Layout = dict[str, Json]
 OPEN = ("decoding.", "data.", "evaluation.")  # settings that training does not fix
@@ -29,14 +35,29 @@ def open_run(
     *,
     trust_code: bool,
     files: Layout | None = None,
+    machine: Machine = THIS_MACHINE,
 ) -> Predictor:
-    """The run, with the settings of the command line that a trained model can take."""
+    """The run, with the settings of the command line that a trained model can take.
+
+    A small model uses one core: a second one brings little, and where others work, waiting for it costs more.
+    """
     settings = dotted_settings(pairs) | (files or {})
     for key in settings:
         if not key.startswith(OPEN):
             allowed = ", ".join(f"{section}*" for section in OPEN)
             raise ConfigError(f"{key} is fixed by training; a trained run takes {allowed}")
-    return load(run, settings=settings, ensemble=ensemble, trust_code=trust_code)
+    device, threads, batch = machine
+    predictor = load(
+        run, settings=settings, ensemble=ensemble, trust_code=trust_code, device=device, batch=batch
+    )
+    torch.set_num_threads(threads or usual_threads(predictor.model))
+    return predictor
+
+
+def usual_threads(model: nn.Module) -> int:
+    """Threads for a model in use, by the weights of its widest recurrent layer."""
+    weights = (one.numel() for part in model.modules() if isinstance(part, RNN) for one in part.parameters())
+    return 1 if max(weights, default=0) < LARGE else torch.get_num_threads()
 
 
 def dotted_settings(pairs: list[str]) -> dict[str, Json]:
@@ -70,13 +91,14 @@ def check_target(target: str | None, layout: Layout) -> None:
     check_layout(None if target is None else "--target", layout)
 
 
-def chunks(path: str, records: Iterator[T], size: int = CHUNK) -> Iterator[list[T]]:
+def chunks(path: str, records: Iterator[T], batch: int | None = None) -> Iterator[list[T]]:
     """What is answered together: so many records of a file, or all that wait in a pipe.
 
     Whoever waits at the other end of a pipe gets each answer at once.
     """
     if path == "-" and sys.stdin is not None and sys.stdin.isatty():
         say("one text a line; Ctrl-D ends")
+    size = max(CHUNK, batch or 0)
     pipe = Pipe(0) if path == "-" and is_pipe() else None
     if pipe is not None:
         sys.stdin = pipe

@@ -1,7 +1,7 @@
 """Options that several commands have."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -19,6 +19,11 @@ Delimiter = Annotated[str | None, typer.Option(help="tab, comma, space or one ch
 Encoding = Annotated[
     str | None, typer.Option(help="Of the file, if it is not UTF-8: latin-1, cp1252, utf-16.")
 ]
+Device = Annotated[str, typer.Option(help="Where it computes: cpu or cuda.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Cores that it may use; unset: one, or more for a large model.")
+]
+Batch = Annotated[int | None, typer.Option(min=1, help="Texts that are computed together, at most.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 Ensemble = Annotated[
     list[Path],
@@ -31,3 +36,14 @@ TrustCode = Annotated[
     ),
 ]
 TaskName = Annotated[str | None, typer.Argument(help="lm, tag, classify, seq2seq or class2seq.")]
+
+
+class Machine(NamedTuple):
+    """What a model may use: a device, cores, and so much memory as so many texts at once take."""
+
+    device: str = "cpu"
+    threads: int | None = None
+    batch: int | None = None
+
+
+THIS_MACHINE = Machine()

@@ -2,20 +2,24 @@
 
 from pathlib import Path
 
+from elman.cli.opening import open_run
+from elman.cli.options import Machine
 from elman.cli.output import put, put_json, say
 from elman.cli.pictures import check_picture, run_labels, save_picture
 from elman.config import changed, lookup
 from elman.corpora.base import ProbedCorpus, ProbeItem
 from elman.errors import ArgumentError
 from elman.inspection.probes import ProbeResult, measure, probe_figure, readable, table
-from elman.predictor import Predictor, load
+from elman.predictor import Predictor
 from elman.registry import CELLS, CORPORA
 
 ITEMS, SEED = 4000, 1  # the same questions for everyone
 SHOWN = 5  # unknown words that an error names
 
 
-def probe(runs: list[Path], name: str, *, as_json: bool, out: Path | None, trust_code: bool) -> None:
+def probe(
+    runs: list[Path], name: str, *, as_json: bool, out: Path | None, trust_code: bool, machine: Machine
+) -> None:
     """Every run answers the same questions: a table or a line of JSON a run, and a picture by distance.
 
     In table and picture, runs that differ in nothing but their seed are one model, with mean and spread.
@@ -23,7 +27,7 @@ def probe(runs: list[Path], name: str, *, as_json: bool, out: Path | None, trust
     if out is not None:
         check_picture(out)
     corpus = probed(name)
-    predictors = [load(run, trust_code=trust_code) for run in dict.fromkeys(runs)]
+    predictors = [open_run(run, [], trust_code=trust_code, machine=machine) for run in dict.fromkeys(runs)]
     items = corpus.probe(SEED, ITEMS)
     for predictor in predictors:
         items = known_items(predictor, items, name)

@@ -73,7 +73,8 @@ class Task(ABC, Generic[M, B]):
     Settings: ClassVar[type[Config]] = Config
     roles: ClassVar[tuple[str, ...]] = ()
     measured: ClassVar[tuple[str, ...]] = ()  # encoded fields whose lengths make up batches
-    positions = 4000  # of a batch in evaluation, padding counted
+    positions = 4000  # of a batch in use, padding counted
+    together: int | None = None  # and examples of it, at most
     holds_out: ClassVar[bool] = True  # a part of the training file serves as validation data
     stratum: ClassVar[str | None] = None  # the role of labels: of each, the same share is held out
     held_out_block = 1  # examples that stay together when some are held out
@@ -151,7 +152,7 @@ class Task(ABC, Generic[M, B]):
 
     def evaluation_batches(self, examples: Examples, device: torch.device) -> Iterator[B]:
         """Every example once, short ones first: what is evaluated, and what a counted model is fitted to."""
-        keys = examples.in_order(*self.measured, tokens=self.positions)
+        keys = examples.in_order(*self.measured, tokens=self.positions, size=self.together)
         return (self.collate(examples, key, device) for key in keys)
 
     @abstractmethod

@@ -295,7 +295,7 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
             return results
         examples = Examples.in_memory([{"word": lexicon.ids(split[i])} for i in real], lexicon)
         names = self.labels.names
-        for key in examples.in_order(*self.measured, tokens=self.positions):
+        for key in examples.in_order(*self.measured, tokens=self.positions, size=self.together):
             scores = model(self._word_batch(examples, key, device))
             chances = scores.sigmoid() if self.multilabel else scores.softmax(-1)
             for i, row in zip(key, chances.tolist(), strict=True):

@@ -21,7 +21,6 @@ from elman.text.fields import TextField
 from elman.text.vocabulary import Vocabulary
 
 LONGEST = 200  # tokens, where nothing else is said
-TOGETHER = 64  # prompts that are answered at once
 DISTRIBUTIONS = 1 << 27  # probabilities of a step that are in memory at a time
 STRIDE = 7919  # between the seeds of batches
 
@@ -43,13 +42,15 @@ class Writer(ABC, Generic[M]):
     """What a task says about its writing: how models begin and end, and how what they find is told.
 
     field: of what is written. attends: whether models look at a source. goes_on: a prompt and what is written
-    are one text. wanted: what a prompt is, where somebody has to give one.
+    are one text. wanted: what a prompt is, where somebody has to give one. together: prompts that are
+    answered at once, at most.
     """
 
     field: TextField
     attends: bool = False
     goes_on: ClassVar[bool] = False
     wanted: ClassVar[str] = "a prompt"
+    together: int = 64
 
     @abstractmethod
     def begin(self, model: M, prompts: Sequence[str]) -> DecodingStart:
@@ -73,7 +74,7 @@ class Writer(ABC, Generic[M]):
     def batches(self, prompts: Sequence[str], most: int) -> Iterable[Sequence[int]]:
         """Which prompts are answered at once, at most so many, by their numbers; each is in one batch."""
         numbers = range(len(prompts))
-        size = min(TOGETHER, most)
+        size = min(self.together, most)
         return (numbers[start : start + size] for start in numbers[::size])
 
     def usual_prompts(self) -> list[str]:

@@ -48,7 +48,6 @@ from elman.text.vocabulary import END, START, UNKNOWN
 EVALUATION_STEPS = 256  # steps of a stream that evaluation reads at once
 VALIDATION_ROWS = 16  # parts of a stream that validation on a GPU reads side by side
 VALIDATION_LENGTH = 2000  # steps that such a part has at least
-POSITIONS = 4000  # of a batch of sentences in evaluation
 HELD_OUT_LINES = 10  # of a running text that are held out together
 
 
@@ -274,7 +273,8 @@ class Lm(Task[LanguageModel, LmBatch]):
         rows = [np.array([*self.field.vocabulary.ids(tokens), end]) for tokens in split]
         scored: list[list[tuple[str, float]]] = [[] for _ in texts]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
-        for chosen in plan_batches(lengths, size=None, tokens=POSITIONS, seed=0, epoch=0, shuffle=False):
+        size, tokens = self.together, self.positions
+        for chosen in plan_batches(lengths, size=size, tokens=tokens, seed=0, epoch=0, shuffle=False):
             batch = self._sentences([rows[i] for i in chosen], device)
             outputs, _ = model(batch.inputs, batch.lengths)
             real, targets = _real(outputs, batch)
@@ -325,7 +325,7 @@ class Lm(Task[LanguageModel, LmBatch]):
         keys: Iterable[Any] = (
             self._segments(examples, rows, EVALUATION_STEPS)
             if self.streams
-            else examples.in_order("token", tokens=POSITIONS)
+            else examples.in_order("token", tokens=self.positions, size=self.together)
         )
         return (self.collate(examples, key, device) for key in keys)
 

@@ -38,7 +38,6 @@ TRANSLATION = ("bleu", "chrf", "ter")  # metrics where none are named
 SMALL = 5_000  # pairs, below which they are seen more often:
 UPDATES = 4_000  # for about so many updates
 MANY = 2_000  # types from which on a word seen once is shown as unknown
-POSITIONS = 8_000  # positions of a batch in evaluation
 LOGITS = 2**26  # and numbers that come out for them, which is a few times 256 MB
 
 
@@ -48,6 +47,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
     Settings = Seq2SeqSettings
     roles: ClassVar[tuple[str, ...]] = SIDES
     measured: ClassVar[tuple[str, ...]] = SIDES
+    positions = 8000
     config: Seq2SeqSettings
     generation: Generation[Model]
 
@@ -235,8 +235,9 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         )
 
     def evaluation_batches(self, examples: Examples, device: torch.device) -> Iterator[Seq2SeqBatch]:
-        most = max(1, min(POSITIONS, LOGITS // len(self.target.vocabulary)))
-        return (self.collate(examples, key, device) for key in examples.in_order(*SIDES, tokens=most))
+        most = max(1, min(self.positions, LOGITS // len(self.target.vocabulary)))
+        keys = examples.in_order(*SIDES, tokens=most, size=self.together)
+        return (self.collate(examples, key, device) for key in keys)
 
     def loss(self, model: Model, batch: Seq2SeqBatch, *, carry: Any = None, progress: float = 1.0) -> Loss:
         settings, gold = self.config.training, batch.gold()

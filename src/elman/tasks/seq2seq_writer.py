@@ -20,14 +20,14 @@ from elman.text.batches import pad, plan_batches
 from elman.text.fields import TextField
 from elman.text.vocabulary import END, PAD, START, UNKNOWN
 
-TOGETHER = 128  # texts that are decoded at once
-DECODED = 16_000  # and positions of these, at most
+DECODED = 16_000  # positions of the texts that are decoded at once
 
 
 class Seq2SeqWriter(Writer[Seq2Seq]):
     """What each source becomes; ``naive`` writes on from the last token of the source."""
 
     wanted = "a source"
+    together = 128
 
     def __init__(self, source: TextField, target: TextField, *, naive: bool) -> None:
         self.source, self.field, self.naive = source, target, naive
@@ -77,7 +77,7 @@ class Seq2SeqWriter(Writer[Seq2Seq]):
     def batches(self, prompts: Sequence[str], most: int) -> Iterable[Sequence[int]]:
         """Sources of about the same length, which end at about the same time."""
         lengths = np.array([len(self.source.split(text)) for text in prompts], dtype=np.int64)
-        size = min(TOGETHER, most)
+        size = min(self.together, most)
         plan = plan_batches(lengths, size=size, tokens=DECODED, seed=0, epoch=0, shuffle=False)
         return (batch.tolist() for batch in plan)
 

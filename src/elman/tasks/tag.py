@@ -232,7 +232,7 @@ class Tag(WordTask[Tagger, TagBatch]):
         ]
         examples = Examples.in_memory(rows, lexicon)
         results: list[tuple[list[str], list[float]]] = [([], [])] * len(sentences)
-        for key in examples.in_order(*self.measured, tokens=self.positions):
+        for key in examples.in_order(*self.measured, tokens=self.positions, size=self.together):
             words = self._word_batch(examples, key, device)
             scores = model(words)
             chances = scores.softmax(-1) if model.crf is None else model.crf.marginals(scores, words.lengths)

@@ -3,6 +3,27 @@
 import torch
 from torch import Tensor
 
+from elman.errors import ConfigError
+
+DEVICES = ("cpu", "cuda")
+
+
+def find_device(name: str, said: str = "device") -> torch.device:
+    """The device of this name; one that is not there is a mistake in what is ``said`` to be it."""
+    try:
+        device = torch.device(name)
+        known = device.type in DEVICES
+    except RuntimeError:
+        known = False
+    if not known:
+        raise ConfigError(f"{said} is {name!r}; set {' or '.join(map(repr, DEVICES))}")
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= found:
+        there = f"torch finds {found or 'no'} CUDA device{'s' * (found > 1)}"
+        kept = " (a run that is continued: in its config.toml, without its first line)" if "." in said else ""
+        raise ConfigError(f"{said} is {name!r}, but {there}; set {'cuda' if found else 'cpu'!r}{kept}")
+    return device
+
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on the device; a GPU fetches it from pinned memory when it gets there, and nobody waits."""

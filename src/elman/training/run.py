@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from elman.config import Config, to_toml
-from elman.errors import ConfigError, RunExistsError
+from elman.errors import RunExistsError
 from elman.storage.files import explained
 from elman.tasks.base import chosen_metric
+from elman.tensors.transfer import find_device
 from elman.training.checkpoint import Checkpoint, checkpoint_name, mend_link, newest_checkpoint, put_back
 from elman.training.code import keep_code
 from elman.training.learned import load_learned
@@ -37,7 +38,6 @@ from elman.training.settings import check_code, make_task, read_config
 from elman.training.ties import SETTINGS, TRAINING, check_ties, seal
 from elman.trust import CODE, Trust
 
-DEVICES = ("cpu", "cuda")
 UNBEGUN = (".config.toml.tmp", LOCK, CODE)  # what a kill leaves before there is a run
 
 
@@ -65,29 +65,10 @@ def build(prepared: Prepared, *, fresh: bool = True) -> Trainer:
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     keep_memory()
-    device = find_device(settings.device)
+    device = find_device(settings.device, "training.device")
     torch.manual_seed(settings.seed)
     model = task.build_model(fresh=fresh).to(device)
     return Trainer(task, model, prepared.train, prepared.dev, device)
-
-
-def find_device(name: str) -> torch.device:
-    """The device that the settings name; one that is not there is a mistake in them."""
-    try:
-        device = torch.device(name)
-        known = device.type in DEVICES
-    except RuntimeError:
-        known = False
-    if not known:
-        raise ConfigError(f"training.device is {name!r}; set {' or '.join(map(repr, DEVICES))}")
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device.type == "cuda" and (device.index or 0) >= found:
-        raise ConfigError(
-            f"training.device is {name!r}, but torch finds {found or 'no'} CUDA device{'s' * (found > 1)}; "
-            f"set training.device = {'cuda' if found else 'cpu'!r} "
-            "(a run that is continued: in its config.toml, without its first line)"
-        )
-    return device
 
 
 def train_run(

@@ -8,13 +8,17 @@ import typer
 
 from elman.cli.options import (
     AsJson,
+    Batch,
     Columns,
     Delimiter,
+    Device,
     Encoding,
     Ensemble,
     Format,
+    Machine,
     Run,
     Set,
+    Threads,
     TrustCode,
 )
 from elman.cli.output import Bucket, measures_table, put, put_json, say, span
@@ -36,6 +40,9 @@ def evaluate(
         typer.Option(metavar="RUN", help="Another run beside it, by the length of the source; repeatable."),
     ] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="With --against: a picture (.png, .svg or .pdf).")] = None,
+    device: Device = "cpu",
+    threads: Threads = None,
+    batch: Batch = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -43,13 +50,23 @@ def evaluate(
 
     Of an ensemble, losses are those of RUN alone; what is written is the ensemble's.
     """
+    machine = Machine(device, threads, batch)
     if against:
         if ensemble:
             raise typer.BadParameter("runs beside each other decide alone; leave out --ensemble")
         with quick_imports():
             from elman.cli.lengths import compare
 
-        compare([run, *against], file, target, setting, as_json=as_json, out=out, trust_code=trust_code)
+        compare(
+            [run, *against],
+            file,
+            target,
+            setting,
+            as_json=as_json,
+            out=out,
+            trust_code=trust_code,
+            machine=machine,
+        )
         return
     if out is not None:
         raise typer.BadParameter("--out belongs to --against")
@@ -57,7 +74,14 @@ def evaluate(
         from elman.cli.opening import check_target, layout_of, open_run
 
     layout = layout_of(setting, format=format, columns=columns, delimiter=delimiter, encoding=encoding)
-    predictor = open_run(run, setting, ensemble, trust_code=trust_code, files=layout)
+    predictor = open_run(
+        run,
+        setting,
+        ensemble,
+        machine=machine,
+        trust_code=trust_code,
+        files=layout,
+    )
     check_target(target, layout)
     measures, repairs = predictor.evaluate(file, target)
     for sentence in repairs.sentences():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elman.cli.options import AsJson, Ensemble, Run, Set, TrustCode
+from elman.cli.options import AsJson, Batch, Device, Ensemble, Machine, Run, Set, Threads, TrustCode
 from elman.cli.output import put, put_json
 from elman.cli.startup import quick_imports
 from elman.errors import ArgumentError
@@ -25,14 +25,18 @@ def generate(
     setting: Set = [],  # noqa: B006
     trace: Annotated[bool, typer.Option(help="Show the unrolling step by step.")] = False,
     ensemble: Ensemble = [],  # noqa: B006
+    device: Device = "cpu",
+    threads: Threads = None,
+    batch: Batch = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Let a model write: continuations, sequences of a class, outputs of a source."""
+    machine = Machine(device, threads, batch)
     with quick_imports():
         from elman.cli.opening import open_run
 
-    predictor = open_run(run, setting, ensemble, trust_code=trust_code)
+    predictor = open_run(run, setting, ensemble, machine=machine, trust_code=trust_code)
     writer, settings = predictor.generation().writer, predictor.decoding
     prompts = prompt or writer.usual_prompts()
     if not prompts:

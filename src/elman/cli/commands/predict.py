@@ -11,13 +11,17 @@ import typer
 from elman.cli.options import (
     AsJson,
     Asked,
+    Batch,
     Columns,
     Delimiter,
+    Device,
     Encoding,
     Ensemble,
     Format,
+    Machine,
     Run,
     Set,
+    Threads,
     TrustCode,
 )
 from elman.cli.output import say
@@ -60,10 +64,14 @@ def predict(
         bool, typer.Option("--trace", help="With --json: every step of the search, and what else was likely.")
     ] = False,
     ensemble: Ensemble = [],  # noqa: B006
+    device: Device = "cpu",
+    threads: Threads = None,
+    batch: Batch = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """One line in, one line out: labels, tags, sequences, continuations."""
+    machine = Machine(device, threads, batch)
     if trace and not as_json:
         raise ArgumentError("a trace does not fit into one line of text; add --json to --trace")
     if output is not None and (as_json or spans):
@@ -76,7 +84,14 @@ def predict(
         from elman.text.files import Repairs
 
     layout = layout_of(setting, format=format, columns=columns, delimiter=delimiter, encoding=encoding)
-    predictor = open_run(run, setting, ensemble, trust_code=trust_code, files=layout)
+    predictor = open_run(
+        run,
+        setting,
+        ensemble,
+        machine=machine,
+        trust_code=trust_code,
+        files=layout,
+    )
     if top is not None and predictor.decoding is not None:
         predictor = predictor.with_settings(several(predictor.decoding, top))
     gallery = None if attention is None else Gallery(predictor, attention)
@@ -85,7 +100,7 @@ def predict(
     repairs = Repairs()
     lines = Lines(top=top, spans=spans, as_json=as_json)
     with nullcontext(lines) if output is None else answers_in(output, top=top) as answers:
-        for records in chunks(file, predictor.read(file, layout, repairs)):  # of bounded memory
+        for records in chunks(file, predictor.read(file, layout, repairs), batch):  # of bounded memory
             depth = TOP if trace else 0 if gallery is not None and gallery.has_room else None
             for record, one in predictor.answers(records, trace=depth):
                 if gallery is not None:

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elman.cli.options import AsJson, Asked, Columns, Delimiter, Encoding, Format, Run, TrustCode
+from elman.cli.options import (
+    AsJson,
+    Asked,
+    Batch,
+    Columns,
+    Delimiter,
+    Device,
+    Encoding,
+    Format,
+    Machine,
+    Run,
+    Threads,
+    TrustCode,
+)
 from elman.cli.output import Json, put, put_json, say
 from elman.cli.startup import quick_imports
 from elman.errors import ColumnError
@@ -39,17 +52,21 @@ def score(
     columns: Columns = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    device: Device = "cpu",
+    threads: Threads = None,
+    batch: Batch = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Log-probabilities of texts by the chain rule, the end marker counted."""
+    machine = Machine(device, threads, batch)
     if probe is not None:
         if file != "-" or tokens or pairs:
             raise typer.BadParameter("a probe brings its own texts; name other runs with --against")
         with quick_imports():
             from elman.cli.probe import probe as compare
 
-        compare([run, *against], probe, as_json=as_json, out=out, trust_code=trust_code)
+        compare([run, *against], probe, as_json=as_json, out=out, trust_code=trust_code, machine=machine)
         return
     if against or out is not None:
         raise typer.BadParameter("--against and --out belong to --probe")
@@ -59,9 +76,9 @@ def score(
     layout = layout_of(
         [], format="lines" if pairs else format, columns=columns, delimiter=delimiter, encoding=encoding
     )
-    predictor = open_run(run, [], trust_code=trust_code, files=layout)
+    predictor = open_run(run, [], machine=machine, trust_code=trust_code, files=layout)
     predictor.scorer()  # a model that scores nothing reads nothing
-    parts = chunks(file, predictor.read(file, layout))
+    parts = chunks(file, predictor.read(file, layout), batch)
     if pairs:
         score_pairs(predictor, parts, as_json=as_json)
     else:
