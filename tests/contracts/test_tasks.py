@@ -172,6 +172,8 @@ def padded(batch):
         return replace(batch, places=F.pad(batch.places, (0, 2), value=1))
     if isinstance(batch, tuple):
         return type(batch)(*(padded(part) for part in batch))
+    if isinstance(batch, list):  # of labels that training never saw
+        return batch
     return F.pad(batch, (0, 2), value=1) if batch.dim() == 2 and not batch.is_floating_point() else batch
 
 

@@ -3,12 +3,14 @@
 import inspect
 
 import pytest
+import torch
 
 from elman.registry import TASKS
 from elman.tasks.base import Task, chosen_metric
+from elman.tasks.defaults import usual_limit
 from elman.tasks.statistics import Statistics
 from elman.training.settings import make_task
-from tiny_tasks import TEXTS, ready, settings_of
+from tiny_tasks import DATA, TEXTS, ready, settings_of
 
 WRITES = {"lm", "class2seq", "seq2seq"}
 
@@ -97,3 +99,41 @@ def test_the_first_metric_is_a_tasks_own(task, metric, higher, tmp_path):
     assert chosen_metric(one) == (metric, higher)
     asked = ready(task, tmp_path, {"training.metric": "loss"}).task
     assert chosen_metric(asked) == ("loss", False)
+
+
+def test_a_batch_with_one_very_long_text_is_cut():
+    seen = Statistics()
+    for tokens in (10, 20, 20, 30, 50_000):
+        seen.add(tokens=tokens, losses=1, length=tokens)
+    assert (seen.typical, usual_limit(seen, 32)) == (20, 16_384)
+    for _ in range(10):
+        seen.add(tokens=1000, losses=1, length=1000)
+    assert usual_limit(seen, 32) == 4 * 32 * 1000
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "seq2seq"])
+def test_a_very_long_example_is_alone_in_its_batch(task, tmp_path):
+    words = ["the", "dog"] * 10_000
+    long = {
+        "tag": "".join(f"{word}\tNOUN\n" for word in words) + "\n",
+        "classify": f"{' '.join(words)}\tthing\n",
+        "seq2seq": f"{' '.join(words)}\tder Hund\n",
+    }[task]
+    one = ready(
+        task, tmp_path, {"training.batch_size": 8}, data=DATA[task] + ("\n" if task == "tag" else "") + long
+    )
+    assert one.task.config.training.batch_tokens >= 16_384
+    sizes = sorted(len(key) for key in one.task.epoch(one.examples, 0))
+    assert sizes == [1, len(one.examples) - 1]
+
+
+def test_a_long_text_is_read_in_pieces_with_the_same_answer(tmp_path):
+    text = "the dog sees a cat and " * 20
+    answers = []
+    for piece in (8, 8192):
+        one = ready("classify", tmp_path, {"model.piece": piece, "model.bidirectional": True})
+        torch.manual_seed(1)
+        one.model = one.task.build_model().eval()
+        answers.append(one.task.predict(one.model, [text, "a dog"]))
+    for found, expected in zip(*answers, strict=True):
+        assert found.probabilities == pytest.approx(expected.probabilities, rel=1e-5)

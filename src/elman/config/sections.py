@@ -120,6 +120,7 @@ class RecurrentSettings(Section):
     backend: Annotated[str, OneOf("elman.recurrence.unroll:BACKENDS")] = setting(
         "auto", "engine of the recurrence"
     )
+    piece: Count = setting(8192, "steps at once of a single, longer text, whose state is carried on")
 
 
 class NetworkSettings(RecurrentSettings):

@@ -15,6 +15,7 @@ from elman.errors import ArgumentError, ShapeError
 from elman.layers import convert
 from elman.layers.convert import TorchNetwork
 from elman.layers.dropout import Regularisers, keep_mask
+from elman.layers.pieces import unroll_in_pieces
 from elman.layers.stream import StreamState
 from elman.recurrence.contract import Noise, Shapes, State, Unrolled
 from elman.recurrence.unroll import BACKENDS, check_state, streaming_cell, unroll_layer
@@ -71,6 +72,7 @@ class RNN(nn.Module):
         cell_options: Mapping[str, Any] | None = None,
         initial_state: str = "zero",
         backend: str = "auto",
+        piece: int | None = None,
     ) -> None:
         """
         Args:
@@ -81,8 +83,11 @@ class RNN(nn.Module):
             cell_options: keyword arguments of the cell's constructor.
             initial_state: ``"zero"``, or ``"learned"``: one learned start for all sequences.
             backend: ``"auto"`` takes the fastest that can serve; a named one that cannot is an error.
+            piece: steps of a single sequence that are computed at once; a longer one is read in pieces with
+                the state carried on, for its memory's sake. None: all of it at once.
         """
         super().__init__()
+        self.piece = None if piece is None else check_size("piece", piece)
         self.cell_class = find_cell(cell)
         self.input_size = check_size("input_size", input_size)
         self.hidden_sizes = _widths(hidden_size, layers)
@@ -157,6 +162,13 @@ class RNN(nn.Module):
         x = x if mask is None else x * mask[:, None]
         noises = [self._noise(cell, B, T, x) for cell in cells]
         if not any(cell.has_hooks for cell in cells):
+            if (
+                self.piece is not None
+                and self.piece < T
+                and B == 1
+                and (lengths is None or int(lengths) == T)
+            ):
+                return unroll_in_pieces(cells, x, states, noises=noises, backend=backend, piece=self.piece)
             return unroll_layer(cells, x, states, lengths, noises=noises, backend=backend, checked=looked)
         results = [
             cell(x, states[d], lengths, reverse=d == 1, noise=noises[d], backend=backend)

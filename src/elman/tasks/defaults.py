@@ -29,6 +29,9 @@ FASTEST = 0.1  # learning rate of incremental descent where an example has few l
 SHARED = 0.5  # where it has many, divided by their number: they are summed, and nothing is clipped
 DROPOUTS = tuple(f"model.{name}" for name in ("dropout", "input_dropout", "token_dropout", "rare_dropout"))
 
+ROOM = 16_384  # positions of a batch that are never too many
+FAR_LONGER = 4  # than a batch of texts of the typical length: such a batch is cut
+
 C = TypeVar("C", bound=Config)
 
 
@@ -36,13 +39,16 @@ def filled(config: C, choices: dict[str, Any], statistics: Statistics) -> C:
     """The settings with those filled that are open and that something reads: first as a task chooses."""
     check_read(config, given_keys(config))
     hidden = config.model.hidden
-    usual = {
+    usual: dict[str, Any] = {
         "model.layers": len(hidden) if isinstance(hidden, list) else 1,
         "training.optimizer": "adamw",
         "training.schedule": "constant",
         "training.clip": 1.0,
         "training.reduction": "mean",
     } | choices
+    size = config.training.batch_size or usual.get("training.batch_size")
+    if size:
+        usual.setdefault("training.batch_tokens", usual_limit(statistics, size))
     if (config.training.optimizer or usual["training.optimizer"]) == "incremental":
         _check_incremental(config)
         usual |= {"training.learning_rate": None} if "training.optimizer" not in choices else {}
@@ -61,6 +67,11 @@ def filled(config: C, choices: dict[str, Any], statistics: Statistics) -> C:
     config = _filled(config, rest)
     check_read(config, given_keys(config))
     return config
+
+
+def usual_limit(statistics: Statistics, size: int) -> int:
+    """Positions of a batch of so many examples, where a few of them are much longer than the others."""
+    return max(ROOM, FAR_LONGER * size * statistics.typical)
 
 
 def _filled(config: C, usual: dict[str, Any]) -> C:

@@ -29,6 +29,7 @@ from elman.models.embedding import Tokens
 from elman.models.language_model import LanguageModel
 from elman.models.losses import layer_loss, output_loss
 from elman.tasks.base import Loss, Measures, Task, network_kind
+from elman.tasks.defaults import usual_limit
 from elman.tasks.examples import Examples, device_of, shifted, tensor
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.lm_writer import LmWriter
@@ -163,6 +164,7 @@ class Lm(Task[LanguageModel, LmBatch]):
             rows, seen = 16, 10_000_000
         training = self.config.training
         truncate = training.truncate or self._truncate
+        limit = usual_limit(statistics, training.batch_size) if training.batch_size else 1000
         return {
             "model.order": 5 if large else 7,
             "model.hidden": hidden,
@@ -174,7 +176,7 @@ class Lm(Task[LanguageModel, LmBatch]):
             "model.rare_dropout": 0.0,
             "training.truncate": truncate,
             "training.batch_size": max(1, min(rows, N // (20 * truncate))) if self.streams else None,
-            "training.batch_tokens": None if self.streams or training.batch_size else 1000,
+            "training.batch_tokens": None if self.streams else limit,
             "training.learning_rate": 3e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",

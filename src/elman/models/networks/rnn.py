@@ -29,6 +29,7 @@ class Recurrent(RNN, Network):
         weight_drop: float = 0.0,
         initial_state: str = "zero",
         backend: str = "auto",
+        piece: int | None = None,
     ) -> None:
         super().__init__(
             cell,
@@ -43,6 +44,7 @@ class Recurrent(RNN, Network):
             cell_options=cell_options,
             initial_state=initial_state,
             backend=backend,
+            piece=piece,
         )
 
     @classmethod

@@ -35,6 +35,7 @@ class Pooling(nn.Module):
         outputs = check_tensor("outputs", unrolled.outputs, ("B", "T", self.width))
         B, T, _ = outputs.shape
         real = outputs.new_ones(B, T, dtype=torch.bool)
-        if lengths is not None:
-            real = length_mask(check_lengths(lengths, B, T, outputs.device), T)
+        if lengths is None or (B == 1 and int(torch.as_tensor(lengths)) == T):  # which may be very long
+            return self.pool(outputs, real)
+        real = length_mask(check_lengths(lengths, B, T, outputs.device), T)
         return self.pool(outputs.masked_fill(~real[..., None], 0.0), real)
