@@ -183,6 +183,28 @@ def test_conllu_keeps_all_and_says_more(runs, tmp_path):
     assert new[3].split("\t")[9].startswith("Prediction=")
 
 
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".conll"])
+def test_objects_of_words_are_answered_by_the_sentence(ending, runs, tmp_path):
+    path, output = tmp_path / "a.jsonl", tmp_path / f"out{ending}"
+    path.write_text(
+        '{"id": 7, "words": ["the", "\\"cat\\""]}\n{"words": []}\n{"words": ["New York"], "tags": 0}\n'
+    )
+    code, out, err = elman("predict", runs["tag"], path)
+    assert code == 0, err
+    tags = [line.split() for line in out.split("\n")[:-1]]
+    assert [len(line) for line in tags] == [2, 0, 1]
+    assert elman("predict", runs["tag"], path, "--output", output).code == 0
+    found = output.read_text()
+    if ending == ".jsonl":
+        objects = [json.loads(line) for line in found.split("\n")[:-1]]
+        assert objects[0]["id"] == 7
+        assert [one["prediction"] for one in objects] == tags
+    elif ending == ".csv":
+        assert [row[:2] for row in read_table(found, ",")][:2] == [["id", "words"], ["7", 'the "cat"']]
+    else:
+        assert [line.split("\t")[0] for line in found.split("\n") if line] == ["the", '"cat"', "New York"]
+
+
 def test_the_best_of_several(runs):
     line = elman("predict", runs["classify"], "--top", "2", stdin=b"a good one\n").out
     found = [part.rsplit(" ", 1) for part in line.strip().split("\t")]

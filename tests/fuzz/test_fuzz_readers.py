@@ -218,6 +218,10 @@ OBJECTS = (
     b'{"text": "good", "label": "pos"}\n{"label": 1, "text": "a\\u00e9\\ud83d\\ude00"}\n',
     b'{"text": true, "label": -1.5e3, "more": [1, {"a": null}]}\n\n',
 )
+LISTS = (
+    b'{"words": ["New York", "is"], "tags": ["B", "O"]}\n{"word": ["a"], "tag": [1]}\n',
+    b'{"words": [], "tags": []}\n{"words": [""], "tags": ["O"]}\n{"words": "a", "tags": "O"}\n',
+)
 BARS = (b"walk ||| go\nrun ||| a b\n", b"a |||\n ||| b\n||| c\n")
 LINES = (b"one line\nanother\n\nthird", b"\xef\xbb\xbfa\r\nb\r\n", "é\u2028ü\n".encode(), b"a\rb\rc")
 VECTORS = (b"2 3\nthe 1 2 3\ncat .5 -1e-3 0\n", b"the 1 2\nnew york 3 4\nthe 5 6\n", b"1 2 3\n4 5 6\n")
@@ -253,6 +257,7 @@ READERS = [
         "comma, named", of(QUOTED), reader("quoted, named", ("a.csv",), PAIR, fields(*PAIR), columns=NAMED)
     ),
     Entry("JSON Lines", of(OBJECTS), reader("rows", ("a.jsonl",), PAIR, fields(*PAIR))),
+    Entry("JSON Lines of words", of(LISTS), reader("rows", ("a.jsonl",), TAGGED, tokens)),
     Entry(
         "separator",
         of(BARS, tokens=(b" ||| ", b"|||")),

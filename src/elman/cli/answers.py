@@ -165,7 +165,8 @@ def token_lines(origin: Origin, answer: Prediction, kind: str) -> list[str]:
 
 
 def placed_spans(record: Record, answer: Prediction) -> list[Json]:
-    line = record.origin.lines[0] if record.origin is not None and not record.origin.words else None
+    origin = record.origin
+    line = None if origin is None or origin.words or origin.names else origin.lines[0]
     found: list[Json] = [*answer.placed_spans(line)]
     return found
 
