@@ -1,5 +1,7 @@
 """The one door to a trained model."""
 
+import copy
+import pickle
 import shutil
 
 import numpy as np
@@ -331,3 +333,92 @@ def test_a_gpu_answers_as_the_cpu_does(saved):
         assert [token for token, _ in there.score(["a dog"])[0]] == [
             token for token, _ in here.score(["a dog"])[0]
         ]
+
+
+def test_labels_are_those_of_training(saved):
+    one, run = saved
+    predictor, task = elman.load(run), one.task.config.task
+    known = {
+        "classify": ["animal", "thing"],
+        "tag": ["NOUN", "VERB", "DET", "ADV"],
+        "class2seq": ["I", "cats", "it"],
+    }
+    if task not in known:
+        with pytest.raises(AttributeError, match="which has no labels"):
+            _ = predictor.labels
+        return
+    assert sorted(predictor.labels) == sorted(known[task])
+    predictor.labels.clear()  # a list of the caller's own
+    assert predictor.labels
+
+
+def test_probabilities_are_in_the_order_of_the_labels(saved):
+    one, run = saved
+    predictor, task = elman.load(run), one.task.config.task
+    texts = TEXTS[task]
+    if task not in ("classify", "tag"):
+        with pytest.raises(ArgumentError, match="no probabilities of labels"):
+            predictor.predict_proba(texts)
+        return
+    found, K = predictor.predict_proba(texts), len(predictor.labels)
+    for rows, detail, answer in zip(found, predictor.details(texts), predictor.predict(texts), strict=True):
+        np.testing.assert_allclose(rows.sum(-1), 1.0, atol=1e-12)
+        if task == "tag":
+            assert rows.shape == (len(answer), K)
+            assert [predictor.labels[best] for best in rows.argmax(-1)] == answer
+            np.testing.assert_allclose(rows.max(-1, initial=0), detail.probabilities, rtol=1e-5)
+        elif answer:
+            np.testing.assert_allclose(rows, [detail.probabilities[name] for name in predictor.labels], 1e-5)
+        else:  # four texts were animals, two things
+            assert dict(zip(predictor.labels, rows, strict=True)) == {"animal": 4 / 6, "thing": 2 / 6}
+    if task == "classify":
+        assert found.shape == (3, K)
+        assert predictor.predict_proba([]).shape == (0, K)
+
+
+def test_a_crf_tells_the_probabilities_of_all_tags(tmp_path):
+    run = save(ready("tag", tmp_path, {"model.crf": True}), tmp_path / "run")
+    [found] = elman.load(run).predict_proba(["the cat runs"])
+    assert found.shape == (3, 4)
+    np.testing.assert_allclose(found.sum(-1), 1.0)
+
+
+def test_a_tagger_takes_lists_of_words(tmp_path):
+    predictor = elman.load(save(ready("tag", tmp_path), tmp_path / "run"))
+    lists = [["the", "cat", "runs"], [], ("an", "Unknown", "dog")]
+    assert predictor.predict(lists) == predictor.predict(TEXTS["tag"])
+    assert predictor.details([["New York"]])[0].asked == ["New York"]
+    with pytest.raises(ArgumentError, match=r"texts\[1\]\[0\] is 3; it must be a string"):
+        predictor.predict([["a"], [3]])
+    with pytest.raises(ArgumentError, match=r"texts\[0\]\[1\] is an empty word"):
+        predictor.predict([["a", ""]])
+
+
+def test_it_shows_what_it_is(saved):
+    one, run = saved
+    shown = repr(elman.load(run))
+    assert shown.startswith(f"<Predictor: {one.task.config.task}, ")
+    assert shown.endswith(f" parameters, {run}>" if one.task.label_names is None else f"), {run}>")
+    assert repr(elman.Predictor(None, one.task, one.model, best=0.5)).endswith(" 0.5, kept in no run>")
+
+
+@pytest.mark.parametrize("network", ["rnn", "ngram"])
+def test_a_pickle_and_a_copy_say_the_same(saved, network, tmp_path):
+    one, run = saved
+    task = one.task.config.task
+    if network == "ngram" and task == "seq2seq":
+        pytest.skip("it has no counted comparator")
+    if network == "ngram":
+        (tmp_path / "counted").mkdir()
+        run = save(ready(task, tmp_path / "counted", {"model.network": "ngram"}), tmp_path / "second")
+    predictor = elman.load(run)
+    for other in (pickle.loads(pickle.dumps(predictor)), copy.deepcopy(predictor)):
+        assert other.details(TEXTS[task]) == predictor.details(TEXTS[task])
+        assert (other.run, other.config, repr(other)) == (run, predictor.config, repr(predictor))
+        assert not other.model.training
+
+
+def test_an_ensemble_is_no_pickle(tmp_path):
+    run = save(ready("lm", tmp_path), tmp_path / "run")
+    with pytest.raises(ArgumentError, match="pickle the names of its runs"):
+        pickle.dumps(elman.load(run, ensemble=[run]))

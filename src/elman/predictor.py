@@ -4,41 +4,97 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
-from elman.config import Config, DecodingSettings, changed, check_read
+from elman.config import (
+    Config,
+    DecodingSettings,
+    changed,
+    check_read,
+    parse_toml,
+    to_toml,
+    validate,
+)
 from elman.errors import ArgumentError, DataError, EmptyError, is_text, shortened
 from elman.inspection.alignment import Alignment
-from elman.tasks.base import AnyTask, Measures, Scorer
+from elman.storage.files import write_text
+from elman.tasks.base import AnyTask, Measures, Scorer, chosen_metric
 from elman.tasks.examples import encoded
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.predictions import Prediction
 from elman.tensors.transfer import find_device
 from elman.text.files import Repairs
 from elman.text.records import Record
-from elman.training.learned import load_learned
-from elman.training.loading import best_checkpoint, load_weights
-from elman.training.settings import check_code, make_task, read_config
+from elman.training.learned import learned_files, load_learned
+from elman.training.loading import best_checkpoint, load_weights, model_with
+from elman.training.loop import count_parameters
+from elman.training.settings import check_code, make_task, read_config, settings_class
 from elman.training.sources import Reading, asked_source
 from elman.trust import Trust
 
 GPU_TIMES = 8  # as many positions go through a GPU at once: it is idle in between
+SHOWN = 6  # labels that its representation names
 
 
 class Predictor:
     """A run that is ready for use: its task, its settings, and its model with the best weights.
 
-    partners: other models that decide with it what is written.
+    run: its folder; None where ``elman.fit`` was to keep none. partners: other models that decide with it
+    what is written. best: the value of the metric that chose its weights, if it is known.
+
+    It can be pickled and copied: settings, vocabularies and weights go along, the run does not.
 
     >>> elman.load("runs/tagger").details(["the cat runs"])[0].probabilities  # doctest: +SKIP
     [0.99, 0.98, 0.97]
     """
 
-    def __init__(self, run: Path, task: AnyTask, model: nn.Module, partners: Partners = ()) -> None:
-        self.run, self.task, self.model, self.partners = run, task, model, partners
+    def __init__(
+        self,
+        run: Path | None,
+        task: AnyTask,
+        model: nn.Module,
+        partners: Partners = (),
+        best: float | None = None,
+    ) -> None:
+        self.run, self.task, self.model, self.partners, self.best = run, task, model, partners, best
+
+    def __repr__(self) -> str:
+        """
+        >>> elman.load("runs/names")  # doctest: +SKIP
+        <Predictor: classify, lstm 128 × 1, both directions, 204,818 parameters, 18 labels, accuracy 0.86, …>
+        """
+        names = self.task.label_names
+        parts = [self.config.task, self.task.describe(self.model)[0]]
+        parts.append(f"{count_parameters(self.model):,} parameters")
+        if names is not None:
+            shown = ", ".join(shortened(name, 20) for name in names[:SHOWN])
+            parts.append(f"{len(names):,} labels ({shown}{', …' * (len(names) > SHOWN)})")
+        if self.best is not None:
+            parts.append(f"best {chosen_metric(self.task)[0]} {self.best:.4g}")
+        return f"<Predictor: {', '.join(parts)}, {'kept in no run' if self.run is None else self.run}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.partners:
+            raise ArgumentError("an ensemble cannot be pickled or copied; pickle the names of its runs")
+        weights = {name: weight.cpu().numpy() for name, weight in self.model.state_dict().items()}
+        texts = {"config": to_toml(self.config), "learned": learned_files(self.task)}
+        return {"run": self.run, "best": self.best, "weights": weights, **texts}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        tables = parse_toml(state["config"], "a pickle")
+        task = make_task(validate(settings_class(str(tables["task"])), tables))
+        with TemporaryDirectory(prefix="elman-") as folder:
+            for name, text in state["learned"].items():
+                write_text(Path(folder) / name, text)
+            load_learned(task, Path(folder))
+        weights = {name: torch.from_numpy(np.array(weight)) for name, weight in state["weights"].items()}
+        Predictor.__init__(self, state["run"], task, model_with(weights, task), best=state["best"])
 
     @property
     def config(self) -> Config:
@@ -50,22 +106,46 @@ class Predictor:
         found: DecodingSettings | None = getattr(self.config, "decoding", None)
         return found
 
+    @property
+    def labels(self) -> list[str]:
+        """The labels or tags that it tells apart, or the classes that it writes from.
+
+        A task that has none has no such attribute.
+        """
+        if self.task.label_names is None:
+            raise AttributeError(f"{self._named()}, which has no labels")
+        return list(self.task.label_names)
+
+    def predict_proba(
+        self, texts: Iterable[str | Sequence[str]]
+    ) -> NDArray[np.float64] | list[NDArray[np.float64]]:
+        """How probable each of ``labels`` is: an array (N, K), or of a tagger one (T, K) a text.
+
+        Rows sum to 1. Of a text without a word, the row says how frequent the labels are in training.
+        """
+        if self.task.chooser is None:
+            raise ArgumentError(f"{self._named()}, which has no probabilities of labels; use details")
+        found = self.task.chooser.chances(self.model, self._asked(texts))
+        rows = [one / one.sum(-1, keepdims=True) for one in found]
+        return rows if self.task.listed else np.array(rows).reshape(len(rows), len(self.labels))
+
     def predict(
-        self, texts: Iterable[str], *, details: bool = False, trace: int | None = None
+        self, texts: Iterable[str | Sequence[str]], *, details: bool = False, trace: int | None = None
     ) -> list[str | list[str]] | list[Prediction]:
         """One answer a text: a label, a list of tags, a text; with ``details``, all that is known about it.
 
+        A tagger takes lists of words, too.
         ``trace`` is for models that write: the details tell every step of it, with so many of the most
         probable tokens, and where attention looked.
         """
         found = self.details(texts, trace=trace)
         return found if details or trace is not None else [one.value for one in found]
 
-    def details(self, texts: Iterable[str], *, trace: int | None = None) -> list[Prediction]:
+    def details(self, texts: Iterable[str | Sequence[str]], *, trace: int | None = None) -> list[Prediction]:
         """All that is known about each answer; ``trace`` is that of predict."""
         if trace is not None:
             self.generation("writes nothing; no trace")
-        return self.task.predict(self.model, checked(texts, "texts"), partners=self.partners, trace=trace)
+        return self.task.predict(self.model, self._asked(texts), partners=self.partners, trace=trace)
 
     def read(
         self, path: str | Path, said: Collection[str] = (), repairs: Repairs | None = None
@@ -101,7 +181,7 @@ class Predictor:
         generation = self.task.generation
         if generation is None or not generation.writer.attends:
             raise ArgumentError(
-                f"{self.run} is a {self.config.task} model without attention: it has no alignment to show; "
+                f"{self._named()} without attention: it has no alignment to show; "
                 "train seq2seq with model.attention = 'additive'"
             )
 
@@ -147,19 +227,27 @@ class Predictor:
     def generation(self, cannot: str = "cannot generate; use predict") -> Generation[Any]:
         """How its models write; an error where they do not."""
         if self.task.generation is None:
-            raise ArgumentError(f"{self.run} is a {self.config.task} model, which {cannot}")
+            raise ArgumentError(f"{self._named()}, which {cannot}")
         return self.task.generation
 
     def scorer(self) -> Scorer:
         """How its models score texts; an error where they do not."""
         if self.task.scorer is None:
-            raise ArgumentError(f"{self.run} is a {self.config.task} model, which cannot score; use predict")
+            raise ArgumentError(f"{self._named()}, which cannot score; use predict")
         return self.task.scorer
 
     def with_settings(self, settings: Mapping[str, Any]) -> Predictor:
         """The same model with other settings of what training does not fix."""
         task = self.task.reconfigured(changed(self.config, settings))
-        return Predictor(self.run, task, self.model, self.partners)
+        return Predictor(self.run, task, self.model, self.partners, self.best)
+
+    def _named(self) -> str:
+        """The beginning of a sentence about it."""
+        return f"{'this' if self.run is None else self.run} is a {self.config.task} model"
+
+    def _asked(self, texts: Iterable[str | Sequence[str]]) -> list[Any]:
+        """What a task is asked, checked; where it tags words, lists of them are texts, too."""
+        return checked(texts, "texts", lists=self.task.listed)
 
 
 def load(
@@ -210,8 +298,9 @@ def load(
         others = [load(one, trust_code=trust_code, device=device) for one in ensemble]
         partners = [(one.generation().writer, one.model) for one in others]
         task.generation.check_partners(partners)
+    best = checkpoint.state["position"].get("best")
     size_batches(task, batch, GPU_TIMES if place.type == "cuda" else 1)
-    return Predictor(run, task, load_weights(checkpoint, task).to(place), partners)
+    return Predictor(run, task, load_weights(checkpoint, task).to(place), partners, best)
 
 
 def size_batches(task: AnyTask, batch: int | None, times: int) -> None:
@@ -221,8 +310,10 @@ def size_batches(task: AnyTask, batch: int | None, times: int) -> None:
         task.generation.writer.together = batch or times * task.generation.writer.together
 
 
-def checked(texts: Iterable[str], name: str) -> list[str]:
+def checked(texts: Iterable[Any], name: str, *, lists: bool = False) -> list[Any]:
     """The texts as a list; one string is none, for its letters would be taken for texts.
+
+    ``lists``: a text may be a list of strings instead.
 
     >>> checked(["a", None], "texts")
     Traceback (most recent call last):
@@ -234,6 +325,11 @@ def checked(texts: Iterable[str], name: str) -> list[str]:
         raise ArgumentError(f"{name} is {texts!r}; give a list of strings")
     found = list(texts)
     for number, text in enumerate(found):
+        if lists and isinstance(text, (list, tuple)):
+            found[number] = words = checked(text, f"{name}[{number}]")
+            if "" in words:
+                raise ArgumentError(f"{name}[{number}][{words.index('')}] is an empty word; take it out")
+            continue
         if not isinstance(text, str):
             raise ArgumentError(f"{name}[{number}] is {text!r}; it must be a string")
         if not is_text(text):

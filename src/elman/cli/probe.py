@@ -87,7 +87,8 @@ def known_items(predictor: Predictor, items: list[ProbeItem], name: str) -> list
 
 
 def labels_of(predictors: list[Predictor]) -> list[str]:
-    return run_labels([kind_of(predictor) for predictor in predictors], [one.run for one in predictors])
+    runs = [one.run for one in predictors if one.run is not None]  # all of them are loaded
+    return run_labels([kind_of(predictor) for predictor in predictors], runs)
 
 
 def kind_of(predictor: Predictor) -> str:

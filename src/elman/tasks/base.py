@@ -10,7 +10,9 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elman.config import Config, RecurrentSettings, lookup
@@ -34,6 +36,7 @@ from elman.text.store import Row
 M = TypeVar("M", bound=nn.Module)
 B = TypeVar("B")
 
+Chances = list[NDArray[np.float64]]  # probabilities of all labels: (K,) of a text, (T, K) of words
 Measures = dict[str, Any]  # of an evaluation: numbers by name, and what else is to be told, as JSON
 
 
@@ -57,13 +60,20 @@ class Scorer(Protocol):
         """For each text its tokens and the end marker, with ``log P(token | those before)``."""
 
 
+class Chooser(Protocol):
+    """A task whose models choose among labels."""
+
+    def chances(self, model: Any, texts: Sequence[str]) -> Chances:
+        """How probable each of the task's ``label_names`` is for each text, or for each word of it."""
+
+
 class Task(ABC, Generic[M, B]):
     """One kind of job, composed of fields, a batch ``B``, a model ``M``, a loss and metrics.
 
     It knows its settings and, once its vocabularies are built, what a text is as numbers; it has no weights.
 
     text_fields: fields whose unit may have learned something, by their names in the run's files.
-    generation, scorer: what its models can do besides, if they can.
+    generation, scorer, chooser: what its models can do besides, if they can.
 
     >>> from elman.tasks.tag import Tag, TagSettings
     >>> Tag(TagSettings(task="tag")).generation is None  # it writes nothing
@@ -75,6 +85,7 @@ class Task(ABC, Generic[M, B]):
     measured: ClassVar[tuple[str, ...]] = ()  # encoded fields whose lengths make up batches
     positions = 4000  # of a batch in use, padding counted
     together: int | None = None  # and examples of it, at most
+    listed: ClassVar[bool] = False  # an example is a list of words, not one text
     holds_out: ClassVar[bool] = True  # a part of the training file serves as validation data
     stratum: ClassVar[str | None] = None  # the role of labels: of each, the same share is held out
     held_out_block = 1  # examples that stay together when some are held out
@@ -84,6 +95,7 @@ class Task(ABC, Generic[M, B]):
         self.text_fields: Mapping[str, TextField] = {}
         self.generation: Generation[M] | None = None
         self.scorer: Scorer | None = None
+        self.chooser: Chooser | None = None
 
     # From files to numbers
 
@@ -172,6 +184,11 @@ class Task(ABC, Generic[M, B]):
         self, model: M, texts: Sequence[str], *, partners: Partners = (), trace: int | None = None
     ) -> list[Prediction]:
         """A prediction for each text; a task that writes traces its steps where asked."""
+
+    @property
+    def label_names(self) -> list[str] | None:
+        """The labels, tags or classes that training saw, where it has any."""
+        return None
 
     def samples(self, model: M, examples: Examples) -> list[str]:
         """A few outputs to look at during training."""

@@ -120,6 +120,10 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
         )
 
     @property
+    def label_names(self) -> list[str] | None:
+        return self.classes.names if self.config.text.classes != "vector" else None
+
+    @property
     def end(self) -> int:
         return self.field.vocabulary.index[self.config.text.end]
 

@@ -26,7 +26,7 @@ from elman.models.counting import NaiveBayes
 from elman.models.embedding import Ngrams, WordBatch
 from elman.models.losses import label_loss, output_loss
 from elman.registry import POOLINGS
-from elman.tasks.base import Judges, Loss, Measures, network_kind
+from elman.tasks.base import Chances, Judges, Loss, Measures, network_kind
 from elman.tasks.examples import Examples, device_of, tensor, unseen_measures
 from elman.tasks.generation import Partners
 from elman.tasks.predictions import Prediction
@@ -306,6 +306,14 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
                     probabilities=dict(zip(names, row, strict=True)),
                 )
         return results
+
+    def chances(self, model: Classifier, texts: Sequence[str]) -> Chances:
+        """Of a text without a word all that is known is how frequent each label is in the training data."""
+        counts = [self.labels.counts[name] for name in self.labels.names]
+        usual = counts if any(counts) else [1] * len(counts)  # a run of an earlier version kept none
+        found = [dict(one.best(len(counts))) for one in self.predict(model, texts)]
+        rows = [[one[name] for name in self.labels.names] if one else usual for one in found]
+        return [np.array(row, dtype=np.float64) for row in rows]
 
     def samples(self, model: Classifier, examples: Examples) -> list[str]:
         shown = []

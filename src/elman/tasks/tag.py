@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import model_validator
 from torch import Tensor
 
@@ -16,7 +18,7 @@ from elman.models.counting import CountTagger
 from elman.models.embedding import WordBatch
 from elman.models.losses import output_loss
 from elman.models.tagger import Tagger
-from elman.tasks.base import Judges, Loss, Measures, network_kind
+from elman.tasks.base import Chances, Judges, Loss, Measures, network_kind
 from elman.tasks.examples import Examples, device_of, tensor, unseen_measures
 from elman.tasks.generation import Partners
 from elman.tasks.predictions import Prediction
@@ -68,6 +70,7 @@ class Tag(WordTask[Tagger, TagBatch]):
     Settings = TagSettings
     roles: ClassVar[tuple[str, ...]] = ("word", "tag")
     stratum = "tag"
+    listed = True
     config: TagSettings
     legal: bool  # do the training data obey the scheme of their tags? Then only legal transitions are decoded
 
@@ -209,36 +212,41 @@ class Tag(WordTask[Tagger, TagBatch]):
         trace: int | None = None,
     ) -> list[Prediction]:
         """Tags of words, or of a text's, and how probable each is: by a softmax, or by marginals."""
-        split = [_words(text) if isinstance(text, str) else text for text in texts]
-        tagged = iter(self._tagged(model, [words for words in split if words]))
-        found = [next(tagged) if words else ([], []) for words in split]
-        return [
-            Prediction(tags, words, "words", probabilities=probabilities, spans=self._spans(tags))
-            for words, (tags, probabilities) in zip(split, found, strict=True)
-        ]
+        split, predictions = [_words(text) for text in texts], []
+        for words, (best, chances) in zip(split, self._judged(model, split), strict=True):
+            tags = [self.labels.names[tag] for tag in best]
+            sure = [float(row[tag]) for row, tag in zip(chances, best, strict=True)]
+            predictions.append(Prediction(tags, words, "words", probabilities=sure, spans=self._spans(tags)))
+        return predictions
+
+    def chances(self, model: Tagger, texts: Sequence[str | list[str]]) -> Chances:
+        return [chances for _, chances in self._judged(model, [_words(text) for text in texts])]
 
     def _spans(self, tags: Sequence[str]) -> list[Span] | None:
         """The spans that tags mean, in order, where they mean any."""
         return sorted(spans(tags), key=lambda span: span.start) if self.spans else None
 
     @torch.no_grad()
-    def _tagged(self, model: Tagger, sentences: Sequence[list[str]]) -> list[tuple[list[str], list[float]]]:
-        if not sentences:
-            return []
+    def _judged(
+        self, model: Tagger, sentences: Sequence[list[str]]
+    ) -> list[tuple[list[int], NDArray[np.float64]]]:
+        """The tags of each sentence, by their numbers, and the probabilities of all tags, (T, K)."""
+        results = [([0] * 0, np.zeros((0, len(self.labels.names)))) for _ in sentences]
+        real = [i for i, words in enumerate(sentences) if words]
+        if not real:
+            return results
         lexicon, device = self.lexicon(), device_of(model)
         lower = self.config.text.lowercase
         rows = [
-            {"word": lexicon.ids([word.lower() for word in words] if lower else words)} for words in sentences
+            {"word": lexicon.ids([word.lower() if lower else word for word in sentences[i]])} for i in real
         ]
         examples = Examples.in_memory(rows, lexicon)
-        results: list[tuple[list[str], list[float]]] = [([], [])] * len(sentences)
         for key in examples.in_order(*self.measured, tokens=self.positions, size=self.together):
             words = self._word_batch(examples, key, device)
             scores = model(words)
             chances = scores.softmax(-1) if model.crf is None else model.crf.marginals(scores, words.lengths)
             for b, (i, found) in enumerate(zip(key, _decoded(model, scores, words.lengths), strict=True)):
-                sure = [float(chances[b, t, tag]) for t, tag in enumerate(found)]
-                results[i] = [self.labels.names[tag] for tag in found], sure
+                results[real[i]] = found, chances[b, : len(found)].cpu().numpy().astype(np.float64)
         return results
 
     def samples(self, model: Tagger, examples: Examples) -> list[str]:
@@ -248,13 +256,14 @@ class Tag(WordTask[Tagger, TagBatch]):
         shown = int(abs(lengths - 10).argmin())
         words = [examples.words[word] for word in examples.store.fields["word"][shown]]
         gold = [self.labels.names[tag] for tag in examples.store.fields["tag"][shown]]
-        [(found, _)] = self._tagged(model, [words])
-        tagged = zip(words, found, gold, strict=True)
+        [(best, _)] = self._judged(model, [words])
+        tagged = zip(words, (self.labels.names[tag] for tag in best), gold, strict=True)
         return [" ".join(f"{w}/{f}" + ("" if f == g else f"✗{g}") for w, f, g in tagged)]
 
 
-def _words(text: str) -> list[str]:
-    return [word for word in re.split("[ \t]+", text) if word]
+def _words(text: str | list[str]) -> list[str]:
+    """The words of a text; a list of them is that already."""
+    return [word for word in re.split("[ \t]+", text) if word] if isinstance(text, str) else list(text)
 
 
 def _real(scores: Tensor, batch: TagBatch) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import nn
 
 from elman.config import Config, ModelSettings, TextSettings, Whole, setting
 from elman.models.embedding import Ngrams, Pretrained, RareTokenDropout, WordBatch, Words
-from elman.tasks.base import Task
+from elman.tasks.base import Chances, Task
 from elman.tasks.examples import Examples, kept_texts, tensor
 from elman.tasks.statistics import Statistics
 from elman.text.batches import pad
@@ -57,6 +57,7 @@ class WordTask(Task[M, B]):
         self.words = WordField(config.text, letters=self._reads_letters(config))
         self.labels = LabelField(noun)
         self.text_fields = {"": self.words.text}
+        self.chooser = self
 
     @abstractmethod
     def _words_of(self, record: Record) -> list[str]:
@@ -93,6 +94,14 @@ class WordTask(Task[M, B]):
                 self.roles[1]: labels,
                 "unseen": kept_texts(unseen),
             }
+
+    @abstractmethod
+    def chances(self, model: M, texts: Sequence[str]) -> Chances:
+        """How probable each label is, as a chooser tells it."""
+
+    @property
+    def label_names(self) -> list[str]:
+        return self.labels.names
 
     def lexicon(self) -> Lexicon:
         return self.words.lexicon()

@@ -16,14 +16,14 @@ VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
 
 
 def save_learned(task: AnyTask, run: Path) -> None:
-    for name, text in _files(task).items():
+    for name, text in learned_files(task).items():
         write_text(run / name, text)
 
 
 def encoding(task: AnyTask) -> str:
     """The SHA-256 of what decides how text becomes numbers: settings, and what was learned."""
     sections = (task.config.data, task.config.text, task.config.model)
-    parts = [task.config.task, *map(to_toml, sections), *_files(task).values()]
+    parts = [task.config.task, *map(to_toml, sections), *learned_files(task).values()]
     return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
 
 
@@ -56,7 +56,8 @@ def _load_units(task: AnyTask, run: Path) -> None:
         field.restore_unit(saved[name] if name else saved)
 
 
-def _files(task: AnyTask) -> dict[str, str]:
+def learned_files(task: AnyTask) -> dict[str, str]:
+    """What was learned, as the texts of files by their names."""
     files: dict[str, Any] = {VOCABULARY: {"format": FORMAT, "task": task.config.task, **task.state()}}
     states = ((name, field.unit_state()) for name, field in task.text_fields.items())
     learned = {name: state for name, state in states if state is not None}

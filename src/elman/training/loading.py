@@ -1,8 +1,9 @@
 """The best weights of a run: which checkpoint has them, and a model made of it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from elman.errors import RunError, RunExistsError
 from elman.layers.rnn import RNN
@@ -71,14 +72,19 @@ def _belonging(run: Path, folder: Path, name: str | None) -> Checkpoint:
 
 def load_weights(checkpoint: Checkpoint, task: AnyTask) -> nn.Module:
     """The model of a run with the weights of a checkpoint, on the CPU."""
+    try:
+        return model_with(checkpoint.model, task)
+    except RuntimeError as error:
+        raise misfit(checkpoint, error) from None
+
+
+def model_with(weights: Mapping[str, Tensor], task: AnyTask) -> nn.Module:
+    """The model of a task with these weights, on the CPU; a ``RuntimeError`` where they do not fit."""
     model: nn.Module = task.build_model()
     for module in model.modules():
         if isinstance(module, RNN) and module.backend == "triton":  # asked for where it was trained
             module.backend = "auto"
-    try:
-        model.load_state_dict(checkpoint.model)
-    except RuntimeError as error:
-        raise misfit(checkpoint, error) from None
+    model.load_state_dict(weights)
     return model.eval()
 
 
