@@ -33,6 +33,7 @@ RANKS = {
     "presentation": 8,
     "predictor": 9,
     "bench": 9,
+    "fitting": 10,
     "cli": 10,
     "server": 10,
     "export": 10,

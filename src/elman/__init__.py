@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from elman.cells.base import Cell as Cell
     from elman.decoding.base import Choice as Choice
     from elman.decoding.base import Strategy as Strategy
+    from elman.fitting import fit as fit
     from elman.layers.rnn import RNN as RNN
     from elman.metrics.base import Metric as Metric
     from elman.models.networks.base import Network as Network
@@ -47,6 +48,7 @@ _HOMES = {
     "Task": "elman.tasks.base",
     "Unit": "elman.text.units.base",
     "Unrolled": "elman.recurrence.contract",
+    "fit": "elman.fitting",
     "load": "elman.predictor",
     "register": "elman.registry",
 }

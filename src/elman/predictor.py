@@ -325,13 +325,14 @@ def checked(texts: Iterable[Any], name: str, *, lists: bool = False) -> list[Any
         raise ArgumentError(f"{name} is {texts!r}; give a list of strings")
     found = list(texts)
     for number, text in enumerate(found):
-        if lists and isinstance(text, (list, tuple)):
+        if lists and isinstance(text, Iterable) and not isinstance(text, (str, bytes)):
             found[number] = words = checked(text, f"{name}[{number}]")
             if "" in words:
                 raise ArgumentError(f"{name}[{number}][{words.index('')}] is an empty word; take it out")
             continue
         if not isinstance(text, str):
-            raise ArgumentError(f"{name}[{number}] is {text!r}; it must be a string")
+            wanted = "a string or a list of strings" if lists else "a string"
+            raise ArgumentError(f"{name}[{number}] is {text!r}; it must be {wanted}")
         if not is_text(text):
             shown = shortened(text)
             raise ArgumentError(f"{name}[{number}] is {shown!r}, which is no text; decode its bytes as UTF-8")

@@ -11,18 +11,14 @@ from elman.config import (
     Config,
     Files,
     changed,
-    check_read,
-    given_keys,
     has_key,
-    lookup,
     merge,
     parse_settings,
     part_names,
-    put,
     read_toml,
     validate,
 )
-from elman.errors import ConfigError, ElmanError, FileError, RunError, RunExistsError
+from elman.errors import ConfigError, ElmanError, FileError, RunError
 from elman.presentation.card import write_card
 from elman.presentation.events import Event
 from elman.presentation.progress import Progress
@@ -30,13 +26,12 @@ from elman.presentation.report import write_report
 from elman.presentation.summary import Table
 from elman.presentation.tensorboard import TensorBoard
 from elman.registry import named_code
-from elman.storage.files import remove
 from elman.text.columns import parse_columns
 from elman.training.loop import Trainer, count_parameters
 from elman.training.preparing import Prepared
-from elman.training.run import begin, train_run
-from elman.training.session import LOCK, Interrupted, run_lock
-from elman.training.settings import read_config, settings_class
+from elman.training.run import begin, discard, train_run
+from elman.training.session import Interrupted
+from elman.training.settings import nested, read_config, settings_class, settled
 from elman.training.sources import FILES, check_layout, corpus_settings, exists, found, listed
 from elman.trust import Trust
 
@@ -80,41 +75,13 @@ def collect(
     if any("-" in listed(getattr(paths, key)) for key in FILES):
         problem = "training reads its files more than once, standard input can be read only once"
         raise FileError(problem, path="<stdin>", remedy="save it as a file")
-    for _, part in part_names(settings):
-        if part.of_code:
-            part.registry.find(part)  # what is wrong with it is said before any work
-    check_read(settings, given_keys(settings))
-    return changed(settings, dict(users_files(settings)))
+    return settled(settings)
 
 
 def with_files(config: Config) -> Config:
     """The settings with the files that patterns and folders stand for."""
     named = {f"data.{key}": getattr(config.data, key) for key in FILES}
     return changed(config, {key: found(files) for key, files in named.items() if files is not None})
-
-
-def nested(dotted: Table) -> Table:
-    """Settings by dotted key as tables; None is not set."""
-    tables: Table = {}
-    for key, value in dotted.items():
-        if value is not None:
-            put(tables, key, value)
-    return tables
-
-
-def users_files(config: Config) -> Iterator[tuple[str, str | list[str]]]:
-    """Settings that name a class in a user's file, by its whole path: a run finds it from any folder."""
-    for key in {key.rstrip("0123456789").rstrip(".") for key, _ in part_names(config)}:
-        value = lookup(config, key)
-        if isinstance(value, list):
-            yield key, [whole_path(name) for name in value]
-        elif isinstance(value, str):
-            yield key, whole_path(value)
-
-
-def whole_path(name: str) -> str:
-    file, _, part = name.rpartition(":")
-    return f"{Path(file).resolve()}:{part}" if file.endswith(".py") else name
 
 
 def train(
@@ -177,9 +144,7 @@ def see_through(
         raise
     except Exception:  # a user's class may raise any
         if not continued:
-            with suppress(OSError, RunExistsError), run_lock(run):  # else another process goes on with it
-                if not (run / "last").exists():  # there is nothing to go on from
-                    remove_run(run, empty=there)
+            discard(run, empty=there)
         raise
     finally:
         for observer in observers:
@@ -188,15 +153,6 @@ def see_through(
             if not isinstance(sys.exception(), RunError):  # nothing is told of a run that is damaged
                 write_report(run)
                 write_card(run)
-
-
-def remove_run(run: Path, *, empty: bool = False) -> None:
-    """The folder with all that is in it; or to be ``empty``, or where no more can go (a link, "."), that."""
-    for path in sorted(run.iterdir(), key=lambda path: path.name == LOCK):  # which holds others off
-        remove(path)
-    with suppress(OSError):
-        if not empty:
-            run.rmdir()
 
 
 def check_same(config: Config | None, kept: Config) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from elman.config import Config, to_toml
 from elman.errors import RunExistsError
-from elman.storage.files import explained
+from elman.storage.files import explained, remove
 from elman.tasks.base import chosen_metric
 from elman.tensors.transfer import find_device
 from elman.training.checkpoint import Checkpoint, checkpoint_name, mend_link, newest_checkpoint, put_back
@@ -56,6 +56,20 @@ def begin(run: Path, config: Config) -> None:
 def _check_free(run: Path) -> None:
     if run.exists() and (not run.is_dir() or any(path.name not in UNBEGUN for path in run.iterdir())):
         raise RunExistsError(f"{run} is there already; continue it with --resume, or name another folder")
+
+
+def discard(run: Path, *, empty: bool = False) -> None:
+    """Take away a run that failed before its first checkpoint, or leave its folder ``empty``.
+
+    One that another process goes on with stays; and of a link, or of ".", no more than the contents go.
+    """
+    with suppress(OSError, RunExistsError), run_lock(run):
+        if (run / "last").exists():
+            return
+        for path in sorted(run.iterdir(), key=lambda path: path.name == LOCK):  # which holds others off
+            remove(path)
+        if not empty:
+            run.rmdir()
 
 
 def build(prepared: Prepared, *, fresh: bool = True) -> Trainer:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ class Interrupted(Exception):
 
     def __init__(self, number: int, update: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name} after update {update}; saved")
-        self.exit_code = 128 + number
+        self.number, self.exit_code = number, 128 + number
 
 
 class Session:
@@ -199,8 +200,14 @@ def run_lock(run: Path) -> Iterator[None]:
 
 @contextmanager
 def signals() -> Iterator[list[int]]:
-    """Signals that ask to stop, noted instead of obeyed; a second Ctrl-C is obeyed."""
+    """Signals that ask to stop, noted instead of obeyed; a second Ctrl-C is obeyed.
+
+    Only the main thread of a program hears of signals: elsewhere there are none.
+    """
     received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
 
     def note(number: int, frame: Any) -> None:
         if received and number == signal.SIGINT:

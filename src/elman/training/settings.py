@@ -1,8 +1,22 @@
 """The settings of a run, also of one that an earlier version began."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from elman.config import Config, Section, Tables, part_names, tasks_that_read, validate
+from elman.config import (
+    Config,
+    Section,
+    Tables,
+    changed,
+    check_read,
+    given_keys,
+    lookup,
+    part_names,
+    put,
+    tasks_that_read,
+    validate,
+)
 from elman.errors import ConfigError, RunError, RunExistsError
 from elman.registry import TASKS, PartName, named_code
 from elman.tasks.base import AnyTask
@@ -18,6 +32,41 @@ def make_task(config: Config) -> AnyTask:
 def settings_class(task: str) -> type[Config]:
     kind: type[Config] = TASKS.find(task).Settings  # type: ignore[attr-defined]
     return kind
+
+
+def nested(dotted: Mapping[str, Any]) -> Tables:
+    """Settings by dotted key as tables; None is not set."""
+    tables: Tables = {}
+    for key, value in dotted.items():
+        if value is not None:
+            put(tables, key, value)
+    return tables
+
+
+def settled(config: Config) -> Config:
+    """The settings that a run begins with: what they name is there, and all that they say is read.
+
+    Classes in a user's files are named by their whole paths: a run finds them from any folder.
+    """
+    for _, part in part_names(config):
+        if part.of_code:
+            part.registry.find(part)  # what is wrong with it is said before any work
+    check_read(config, given_keys(config))
+    return changed(config, dict(_users_files(config)))
+
+
+def _users_files(config: Config) -> Iterator[tuple[str, str | list[str]]]:
+    for key in {key.rstrip("0123456789").rstrip(".") for key, _ in part_names(config)}:
+        value = lookup(config, key)
+        if isinstance(value, list):
+            yield key, [_whole_path(name) for name in value]
+        elif isinstance(value, str):
+            yield key, _whole_path(value)
+
+
+def _whole_path(name: str) -> str:
+    file, _, part = name.rpartition(":")
+    return f"{Path(file).resolve()}:{part}" if file.endswith(".py") else name
 
 
 def read_config(run: Path, trust: Trust | None = None) -> Config:
