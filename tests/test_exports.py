@@ -28,6 +28,8 @@ def test_an_unknown_name_is_an_attribute_error():
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_in_docstrings(module, monkeypatch):
     monkeypatch.setattr(CELLS, "_added", dict(CELLS._added))
+    if module == "elman.sklearn":
+        pytest.importorskip("sklearn", reason="scikit-learn is not installed; pip install elman[sklearn]")
     assert doctest.testmod(importlib.import_module(module), raise_on_error=False).failed == 0
 
 

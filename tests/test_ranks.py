@@ -34,6 +34,7 @@ RANKS = {
     "predictor": 9,
     "bench": 9,
     "fitting": 10,
+    "sklearn": 11,
     "cli": 10,
     "server": 10,
     "export": 10,

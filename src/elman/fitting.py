@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from signal import SIGINT
 from tempfile import TemporaryDirectory
+from threading import RLock
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from elman.trust import Trust
 
 Example = str | Sequence[str]
 Columns = dict[str, list[Any]]  # the values of each role, one an example
+_TURNS = RLock()
 OPEN = ("data.held_out",)  # the one setting of the data that remains to be said
 
 
@@ -197,10 +199,14 @@ def _folder(out: str | Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _own_state() -> Iterator[None]:
-    """What training sets for the whole process, set back: torch's random numbers and its threads."""
-    threads = torch.get_num_threads()
-    try:
-        with torch.random.fork_rng(devices=()):
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    """What training sets for the whole process, set back: torch's random numbers and its threads.
+
+    There is one of each, so threads that train take turns.
+    """
+    with _TURNS:
+        threads = torch.get_num_threads()
+        try:
+            with torch.random.fork_rng(devices=()):
+                yield
+        finally:
+            torch.set_num_threads(threads)
