@@ -35,6 +35,8 @@ def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"x": torch.randn(4, 9, 64), "lengths": torch.tensor([9, 1, 4, 7])}
     for block in blocks(page):
+        if "sklearn" in block:
+            pytest.importorskip("sklearn", reason="scikit-learn is not installed; pip install elman[sklearn]")
         exec(compile(block, str(page), "exec"), names)
 
 
