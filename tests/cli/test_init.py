@@ -6,7 +6,9 @@ import sys
 import tomllib
 
 import pytest
+import torch
 
+from elman import __version__
 from elman.config import describe, read_toml, validate
 from elman.corpora.dates import Dates
 from elman.errors import ArgumentError
@@ -84,7 +86,7 @@ def test_help_is_light():
     program = """
 import sys
 from elman.cli.main import app
-for words in (["--help"], ["train", "--help"], ["score", "--help"]):
+for words in (["--version"], ["--help"], ["train", "--help"], ["score", "--help"]):
     try:
         app(words)
     except SystemExit as end:
@@ -97,3 +99,4 @@ assert not heavy, heavy
     for command in ("train", "predict", "evaluate", "generate", "score", "init", "corpora", "demo", "bench"):
         assert command in done.stdout
     assert "--dry-run" in done.stdout
+    assert done.stdout.startswith(f"elman {__version__} (torch {torch.__version__})\n")

@@ -3,10 +3,12 @@
 import sys
 from importlib import import_module
 from io import TextIOWrapper
+from typing import Annotated
 
 import typer
 
-from elman.cli.output import flush, notices_told
+from elman import __version__
+from elman.cli.output import flush, notices_told, put
 from elman.errors import ArgumentError, ElmanError
 from elman.registry import users_place
 
@@ -18,6 +20,26 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def tell_version(asked: bool) -> None:
+    """The versions that a report of a mistake should name; torch's is read, not imported."""
+    if asked:
+        from importlib.metadata import version
+
+        put(f"elman {__version__} (torch {version('torch')})")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=tell_version, is_eager=True, help="Versions, and exit.")
+    ] = False,
+) -> None:
+    """Options that belong to no command."""
+
+
 for name in COMMANDS:  # each is a function of this name in a file of this name
     app.command()(getattr(import_module(f"elman.cli.commands.{name}"), name))
 
