@@ -11,7 +11,7 @@ from elman.presentation.card import write_card
 from elman.presentation.curves import POINTS, curve, linear_ticks, log_ticks, tick_label
 from elman.presentation.events import read_events
 from elman.presentation.report import ROWS, write_report
-from elman.presentation.summary import network_name
+from elman.presentation.wording import network_name
 from fake_run import CONFIG, fake_events, fake_run
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}

@@ -11,7 +11,7 @@ from elman.cli.pictures import check_picture, run_labels, save_picture
 from elman.config import lookup
 from elman.errors import ArgumentError
 from elman.inspection.figures import curve_figure
-from elman.presentation.summary import network_name
+from elman.presentation.wording import network_name
 
 
 def compare(

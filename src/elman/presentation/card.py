@@ -6,8 +6,8 @@ from pathlib import Path
 
 from elman.presentation.events import measures
 from elman.presentation.pages import template, write_page
-from elman.presentation.summary import Summary, Table, network_name
-from elman.presentation.wording import duration, number, printable
+from elman.presentation.summary import Summary, Table
+from elman.presentation.wording import duration, network_name, number, printable
 
 NETWORK = ("hidden", "layers", "embedding", "dropout", "attention", "pooling", "crf")
 TEXT = ("unit", "lowercase", "min_count", "vocabulary_size", "vectors")

@@ -10,9 +10,10 @@ from typing import Any
 from elman.config import parse_toml
 from elman.errors import ConfigError, RunError
 from elman.presentation.events import Event, read_events, read_file
+from elman.presentation.wording import ending, network_name
+from elman.training.earlier import renamed
+from elman.training.folder import SEAL
 from elman.training.learned import read_json
-from elman.training.settings import renamed
-from elman.training.ties import SEAL
 
 Table = dict[str, Any]  # of TOML or JSON
 TASKS = {
@@ -21,14 +22,6 @@ TASKS = {
     "classify": "Classifier",
     "seq2seq": "Sequence to sequence",
     "class2seq": "Class to sequence",
-}
-ACRONYMS = {"lstm", "gru", "mgu", "sru", "rnn"}
-REASONS = {
-    "epochs": "all epochs done",
-    "max_steps": "all updates done",
-    "patience": "no improvement for a while",
-    "converged": "the objective no longer changes",
-    "counted": "counted, not trained",
 }
 USES = {"lm": ("generate {run} --prompt 'Once upon'", "score {run} FILE")}
 
@@ -91,9 +84,7 @@ class Summary:
 
     @property
     def ending(self) -> str:
-        if self.end is None:
-            return "not finished"
-        return f"finished: {REASONS.get(self.end['reason'], self.end['reason'])}"
+        return "not finished" if self.end is None else f"finished: {ending(self.end['reason'])}"
 
     def title(self) -> str:
         return f"{TASKS.get(self.task, self.task)} · {network_name(self.settings.get('model', {}))}"
@@ -103,25 +94,3 @@ class Summary:
         uses = USES.get(self.task, ("predict {run} FILE",))
         lines = [f"elman {use.format(run=run)}" for use in (*uses, "evaluate {run} FILE")]
         return lines if self.end else [*lines, f"elman train --out {run} --resume"]
-
-
-def network_name(model: Table) -> str:
-    """The network in two or three words.
-
-    >>> network_name({"cell": "lstm", "bidirectional": True}), network_name({"network": "bag"})
-    ('bidirectional LSTM', 'bag of words')
-    """
-    if "encoder" in model:  # an encoder and a decoder, each with what differs from the whole
-        shared = {key: value for key, value in model.items() if key not in ("encoder", "decoder")}
-        reads, writes = (
-            network_name({**shared, "bidirectional": both, **model.get(side, {})})
-            for side, both in (("encoder", model.get("bidirectional")), ("decoder", False))
-        )
-        score = model.get("attention") or "none"
-        return f"{reads} → {writes}" + (f", {score} attention" if score != "none" else "")
-    network = str(model.get("network", "rnn"))
-    if network != "rnn":
-        return {"bag": "bag of words", "window": f"window of {model.get('window', 5)}"}.get(network, network)
-    cell = str(model.get("cell", "rnn"))
-    shown = " ".join(word.upper() if word in ACRONYMS else word for word in cell.split("_"))
-    return f"bidirectional {shown}" if model.get("bidirectional") else shown

@@ -1,6 +1,16 @@
-"""Numbers, lengths of time and texts as people read them."""
+"""Numbers, lengths of time, texts, networks and ends of trainings as people read them."""
 
 import unicodedata
+from typing import Any
+
+ACRONYMS = {"lstm", "gru", "mgu", "sru", "rnn"}
+REASONS = {
+    "epochs": "all epochs done",
+    "max_steps": "all updates done",
+    "patience": "no improvement for a while",
+    "converged": "the objective no longer changes",
+    "counted": "counted, not trained",
+}
 
 
 def number(value: float) -> str:
@@ -45,3 +55,34 @@ def short_count(value: int) -> str:
         if value >= 0.9995 * size:
             return f"{value / size:.3g} {unit}"
     return str(value)
+
+
+def ending(reason: str) -> str:
+    """Why a training ended.
+
+    >>> ending("patience")
+    'no improvement for a while'
+    """
+    return REASONS.get(reason, reason)
+
+
+def network_name(model: dict[str, Any]) -> str:
+    """The network in two or three words.
+
+    >>> network_name({"cell": "lstm", "bidirectional": True}), network_name({"network": "bag"})
+    ('bidirectional LSTM', 'bag of words')
+    """
+    if "encoder" in model:  # an encoder and a decoder, each with what differs from the whole
+        shared = {key: value for key, value in model.items() if key not in ("encoder", "decoder")}
+        reads, writes = (
+            network_name({**shared, "bidirectional": both, **model.get(side, {})})
+            for side, both in (("encoder", model.get("bidirectional")), ("decoder", False))
+        )
+        score = model.get("attention") or "none"
+        return f"{reads} → {writes}" + (f", {score} attention" if score != "none" else "")
+    network = str(model.get("network", "rnn"))
+    if network != "rnn":
+        return {"bag": "bag of words", "window": f"window of {model.get('window', 5)}"}.get(network, network)
+    cell = str(model.get("cell", "rnn"))
+    shown = " ".join(word.upper() if word in ACRONYMS else word for word in cell.split("_"))
+    return f"bidirectional {shown}" if model.get("bidirectional") else shown

@@ -14,10 +14,10 @@ from elman.tasks.base import AnyTask
 from elman.tasks.examples import Examples, encoded, unseen_note
 from elman.tasks.statistics import Statistics
 from elman.text.records import Record
+from elman.training.folder import SETTINGS, seal
 from elman.training.learned import encoding, read_json, save_learned
 from elman.training.session import write_text
 from elman.training.sources import Reading, training_data
-from elman.training.ties import SETTINGS, seal
 
 FORMAT = 1
 

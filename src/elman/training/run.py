@@ -15,13 +15,13 @@ from elman.tasks.base import chosen_metric
 from elman.tensors.transfer import find_device
 from elman.training.checkpoint import Checkpoint, checkpoint_name, mend_link, newest_checkpoint, put_back
 from elman.training.code import keep_code
+from elman.training.folder import LOCK, SETTINGS, seal
 from elman.training.learned import load_learned
 from elman.training.loading import misfit
 from elman.training.loop import Trainer
 from elman.training.position import Position
 from elman.training.preparing import Prepared, prepare_run
 from elman.training.session import (
-    LOCK,
     Interrupted,
     Observer,
     Session,
@@ -35,7 +35,7 @@ from elman.training.session import (
     write_text,
 )
 from elman.training.settings import check_code, make_task, read_config
-from elman.training.ties import SETTINGS, TRAINING, check_ties, seal
+from elman.training.ties import TRAINING, check_ties
 from elman.trust import CODE, Trust
 
 UNBEGUN = (".config.toml.tmp", LOCK, CODE)  # what a kill leaves before there is a run

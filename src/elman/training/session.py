@@ -21,13 +21,13 @@ from elman.storage.locks import take_lock
 from elman.storage.sealed import described
 from elman.tasks.statistics import Statistics
 from elman.training.checkpoint import Checkpoint, checkpoint_name, point, prune, save_checkpoint
+from elman.training.folder import LOCK
 from elman.training.loop import Trainer, count_parameters
 from elman.training.position import Position, Update
 from elman.training.ties import ties
 
 Observer = Callable[[dict[str, Any]], None]
 
-LOCK = ".lock"  # in the folder of a run; held while a process trains there
 MOMENT = 0.5  # seconds; who only looks whether it may begin has the lock for less
 
 

@@ -20,7 +20,9 @@ from elman.config import (
 from elman.errors import ConfigError, RunError, RunExistsError
 from elman.registry import TASKS, PartName, named_code
 from elman.tasks.base import AnyTask
-from elman.training.ties import SETTINGS, read_settings
+from elman.training.earlier import renamed
+from elman.training.folder import SETTINGS
+from elman.training.ties import read_settings
 from elman.trust import Trust
 
 
@@ -94,23 +96,13 @@ def check_code(config: Config, trust: Trust) -> None:
 
 
 def of_earlier_versions(kind: type[Config], tables: Tables) -> Tables:
-    """The tables of a run as this version says them: the one place that knows of earlier versions.
+    """The tables of a run as this version says them.
 
     The word for the network was ``model.encoder``, and the format ``lines`` was ``text``. Files were
     complete: they held what their task never read, which is left out if some other task reads it; anything
     else that is unknown stays, and is a mistake.
     """
     return _without_unread(kind, renamed(tables))
-
-
-def renamed(tables: Tables) -> Tables:
-    """The tables of a run with the words of this version."""
-    model, data = tables.get("model"), tables.get("data")
-    if isinstance(data, dict) and data.get("format") == "text":
-        tables = tables | {"data": data | {"format": "lines"}}
-    if not isinstance(model, dict) or not isinstance(model.get("encoder"), str):
-        return tables
-    return tables | {"model": {"network" if key == "encoder" else key: value for key, value in model.items()}}
 
 
 def _without_unread(kind: type[Section], tables: Tables, prefix: str = "") -> Tables:

@@ -1,11 +1,9 @@
 """What ties a run together: settings that know their SHA-256, checkpoints that know the run they belong to.
 
-The first line of ``config.toml`` is the SHA-256 of the rest; whoever means to change a setting deletes it. A
-checkpoint keeps, in its ``state.json``, the settings that it was trained with and what the files beside it
+A checkpoint keeps, in its ``state.json``, the settings that it was trained with and what the files beside it
 are known by. Runs of versions that did neither are taken as they are.
 """
 
-import hashlib
 import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
@@ -18,16 +16,14 @@ from elman.errors import ConfigError, RunError
 from elman.storage.files import read_plain
 from elman.storage.sealed import described, fits
 from elman.training.checkpoint import POINTERS, checkpoint_name, update_of
+from elman.training.folder import SETTINGS, without_seal
 
-SETTINGS = "config.toml"
 PREDICTION = (
     "vocabulary.json",
     "tokenizer.json",
     "code/index.json",
 )  # what a prediction reads beside settings and checkpoint
 TRAINING = (*PREDICTION, "data.json")
-SEAL = "# sha256 "
-REMEDY = " of all that follows; delete this line if you change a setting"
 # What may differ from training where the seal is gone: paths, the machine, what is written and how often.
 MEANT = re.compile(
     r"decoding\..*|evaluation\..*|data\.(train|dev)(_target)?|text\.(\w+\.)?vectors|model\.(\w+\.)?backend"
@@ -44,24 +40,13 @@ class RunSettings:
     sealed: bool
 
 
-def seal(text: str) -> str:
-    """The settings with their SHA-256 before them."""
-    return f"{SEAL}{_digest(text)}{REMEDY}\n{text}"
-
-
 def read_settings(run: Path) -> RunSettings:
     """The settings of a run as they stand; a ``RunError`` where they do not fit their SHA-256."""
     path = run / SETTINGS
     try:
         text = read_plain(path).decode("utf-8-sig")
-        first, _, rest = text.partition("\n")
-        sealed = SEAL in first or REMEDY in first  # either is left where the line itself is damaged
-        if sealed and text != seal(rest):
-            raise RunError(
-                f"{path} was changed after Elman wrote it; restore it, or, if the change is meant, delete "
-                "its first line"
-            )
-        return RunSettings(rest if sealed else text, parse_toml(text, path), sealed)
+        alone, sealed = without_seal(text, path)
+        return RunSettings(alone, parse_toml(text, path), sealed)
     except (OSError, UnicodeDecodeError, ConfigError) as error:
         raise RunError(f"{path} is damaged: {error}; restore the file") from None
 
@@ -112,10 +97,6 @@ def _check_file(path: Path, description: Mapping[str, Any], folder: Path) -> Non
             f"{path} is damaged, or of another run: it is not the file that {folder} was trained with; "
             "restore it"
         )
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _shown(value: Any) -> str:
