@@ -11,6 +11,7 @@ from contextlib import suppress
 import pytest
 from runs import change_settings, resume, set_back
 
+from elman.cli.output import quietly
 from elman.cli.training import train
 from elman.errors import ElmanError, RunError
 from elman.predictor import load
@@ -77,7 +78,8 @@ def predicted(run):
 def continued(run):
     """Did it come to its end? What goes wrong otherwise than with a number is raised."""
     with suppress(ElmanError):
-        train(None, run, resume=True, quiet=True)
+        with quietly():
+            train(None, run, resume=True)
         return True
     return False
 

@@ -5,6 +5,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from elman.cli.output import quietly
+
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")]
 Asked = Annotated[
     str, typer.Argument(help="A text a line, or a .csv, .tsv, .jsonl, .conll, .conllu file; - is stdin.")
@@ -25,6 +27,17 @@ Threads = Annotated[
 ]
 Batch = Annotated[int | None, typer.Option(min=1, help="Texts that are computed together, at most.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+
+
+def _hush(context: typer.Context, quiet: bool) -> bool:
+    if quiet:
+        context.with_resource(quietly())  # until the command ends
+    return quiet
+
+
+Quiet = Annotated[
+    bool, typer.Option("--quiet", callback=_hush, help="Nothing on stderr but what goes wrong.")
+]
 Ensemble = Annotated[
     list[Path],
     typer.Option("--ensemble", metavar="RUN", help="A run that decides with the first; may be repeated."),

@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TextIO, TypeAlias
 
 from elman.errors import BackendNotice, FontNotice, RunError, TrustNotice
@@ -15,7 +16,31 @@ Bucket = Mapping[str, float]  # by the length of sources: shortest, longest, cou
 Answer = dict[str, Any]  # what a trained model says to one text
 
 
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Nothing is said meanwhile; what goes wrong is."""
+    before = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(before)
+
+
+def is_quiet() -> bool:
+    return _quiet.get()
+
+
 def say(line: str = "") -> None:
+    """Talk: what a user may want to know. ``--quiet`` leaves it out."""
+    if not is_quiet():
+        warn(line)
+
+
+def warn(line: str) -> None:
+    """What a user has to know."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -59,7 +84,7 @@ def notices_told() -> Iterator[None]:
             line: str | None = None,
         ) -> None:
             if issubclass(category, (BackendNotice, TrustNotice)):
-                say(f"elman: {message}")
+                warn(f"elman: {message}")
             else:
                 before(message, category, filename, lineno, file, line)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from elman.cli.output import say
+from elman.cli.output import is_quiet, say, warn
 from elman.config import (
     Config,
     Files,
@@ -89,7 +89,6 @@ def train(
     run: Path,
     *,
     resume: bool = False,
-    quiet: bool = False,
     tensorboard: bool = False,
     trust_code: bool = False,
 ) -> Event:
@@ -107,7 +106,7 @@ def train(
         raise ConfigError(f"{run} holds nothing to resume; start it with a task and --train")
     else:
         begin(run, config)
-    observers.insert(0, Progress(quiet=quiet))
+    observers.insert(0, Progress(quiet=is_quiet()))
     try:
         return see_through(run, observers, announce, trust, continued=continued, there=there)
     except FileError as error:
@@ -136,9 +135,9 @@ def see_through(
     user's, or another process's.
     """
     try:
-        return train_run(run, [*observers], say, announce, trust)
+        return train_run(run, [*observers], say, announce, trust, warn)
     except Interrupted as stop:
-        say(f"{stop}. Continue with:\n  elman train --out {shlex.quote(str(run))} --resume")
+        warn(f"{stop}. Continue with:\n  elman train --out {shlex.quote(str(run))} --resume")
         raise SystemExit(stop.exit_code) from None
     except OSError:  # who read the messages has gone, or a disk is full: it can go on
         raise

@@ -91,8 +91,11 @@ def train_run(
     say: Callable[[str], None],
     announce: Callable[[Prepared, Trainer], None],
     trust: Trust | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Train the run in this folder to its end, from its newest checkpoint if it has one; its last event.
+
+    ``warn`` is told of checkpoints that are damaged; unset, ``say`` is.
 
     A signal (Ctrl-C, SIGTERM) saves and raises ``Interrupted``.
     """
@@ -102,7 +105,9 @@ def train_run(
         check_code(config, trust)
         task = make_task(config)
         put_back(run)
-        checkpoint = newest_checkpoint(run, say, lambda one: check_ties(run, one.folder, one.state, TRAINING))
+        checkpoint = newest_checkpoint(
+            run, warn or say, lambda one: check_ties(run, one.folder, one.state, TRAINING)
+        )
         log = run / "metrics.jsonl"
         if checkpoint is not None:
             load_learned(task, run)

@@ -16,6 +16,7 @@ from elman.cli.options import (
     Ensemble,
     Format,
     Machine,
+    Quiet,
     Run,
     Set,
     Threads,
@@ -44,6 +45,7 @@ def evaluate(
     threads: Threads = None,
     batch: Batch = None,
     trust_code: TrustCode = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Figures on a file: loss, perplexity, accuracy, F1, BLEU, whatever the task has.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elman.cli.options import AsJson, Batch, Device, Ensemble, Machine, Run, Set, Threads, TrustCode
+from elman.cli.options import AsJson, Batch, Device, Ensemble, Machine, Quiet, Run, Set, Threads, TrustCode
 from elman.cli.output import put, put_json
 from elman.cli.startup import quick_imports
 from elman.errors import ArgumentError
@@ -29,6 +29,7 @@ def generate(
     threads: Threads = None,
     batch: Batch = None,
     trust_code: TrustCode = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Let a model write: continuations, sequences of a class, outputs of a source."""

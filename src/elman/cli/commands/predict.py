@@ -19,12 +19,13 @@ from elman.cli.options import (
     Ensemble,
     Format,
     Machine,
+    Quiet,
     Run,
     Set,
     Threads,
     TrustCode,
 )
-from elman.cli.output import say
+from elman.cli.output import say, warn
 from elman.cli.startup import quick_imports
 from elman.errors import ArgumentError, FileError
 
@@ -68,6 +69,7 @@ def predict(
     threads: Threads = None,
     batch: Batch = None,
     trust_code: TrustCode = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """One line in, one line out: labels, tags, sequences, continuations."""
@@ -146,7 +148,7 @@ class Gallery:
 
     def write(self) -> None:
         if not self.alignments:
-            say(f"no line has a token, so there is no alignment; {self.path} is not written")
+            warn(f"no line has a token, so there is no alignment; {self.path} is not written")
             return
         from elman.cli.pictures import draw_alignments
         from elman.inspection.alignment_figure import MOST

@@ -18,6 +18,7 @@ from elman.cli.options import (
     Encoding,
     Format,
     Machine,
+    Quiet,
     Run,
     Threads,
     TrustCode,
@@ -56,6 +57,7 @@ def score(
     threads: Threads = None,
     batch: Batch = None,
     trust_code: TrustCode = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Log-probabilities of texts by the chain rule, the end marker counted."""

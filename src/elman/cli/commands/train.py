@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elman.cli.options import AsJson, Columns, Delimiter, Encoding, Format, Set, TaskName, TrustCode
+from elman.cli.options import AsJson, Columns, Delimiter, Encoding, Format, Quiet, Set, TaskName, TrustCode
 from elman.cli.output import put_json, say
 from elman.cli.startup import quick_imports
 
@@ -57,9 +57,9 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Sizes, memory, time and the first batch; no training.")
     ] = False,
-    quiet: Annotated[bool, typer.Option(help="No progress.")] = False,
     tensorboard: Annotated[bool, typer.Option(help="Also write TensorBoard files into the run.")] = False,
     trust_code: TrustCode = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model from a file; what is not set is chosen for the data."""
@@ -81,9 +81,7 @@ def train(
         return
     if out is None:
         raise typer.BadParameter("where should the run go? Name a folder", param_hint="--out")
-    last = work.train(
-        settings, out, resume=resume, quiet=quiet, tensorboard=tensorboard, trust_code=trust_code
-    )
+    last = work.train(settings, out, resume=resume, tensorboard=tensorboard, trust_code=trust_code)
     say(f"best {last['metric']} {last['best']:.4f} at update {last['best_update']} ({last['reason']})")
     say(f"curves and samples: {out / 'report.html'}")
     name = shlex.quote(str(out))
