@@ -86,7 +86,7 @@ def test_help_is_light():
     program = """
 import sys
 from elman.cli.main import app
-for words in (["--version"], ["--help"], ["train", "--help"], ["score", "--help"]):
+for words in (["--version"], ["runs", "--json"], ["--help"], ["train", "--help"], ["score", "--help"]):
     try:
         app(words)
     except SystemExit as end:
@@ -96,7 +96,18 @@ assert not heavy, heavy
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    for command in ("train", "predict", "evaluate", "generate", "score", "init", "corpora", "demo", "bench"):
+    for command in (
+        "train",
+        "predict",
+        "evaluate",
+        "generate",
+        "score",
+        "runs",
+        "init",
+        "corpora",
+        "demo",
+        "bench",
+    ):
         assert command in done.stdout
     assert "--dry-run" in done.stdout
     assert done.stdout.startswith(f"elman {__version__} (torch {torch.__version__})\n")
