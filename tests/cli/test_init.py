@@ -85,7 +85,9 @@ def test_help_is_light():
     """It names every command, and neither torch nor numpy is loaded for it."""
     program = """
 import sys
+from elman.cli.completion import run_folders, task_names
 from elman.cli.main import app
+assert "lm" in task_names("") and run_folders("") is not None
 for words in (["--version"], ["runs", "--json"], ["--help"], ["train", "--help"], ["score", "--help"]):
     try:
         app(words)

@@ -17,7 +17,6 @@ COMMANDS = ("train", "predict", "evaluate", "generate", "score", "runs", "init",
 app = typer.Typer(
     help="Recurrent sequence models: write a cell as its equations, use it everywhere.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

@@ -5,16 +5,22 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from elman.cli.completion import format_names, run_folders, task_names
 from elman.cli.output import quietly
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")]
+Run = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Folder of a trained run.", autocompletion=run_folders)
+]
 Asked = Annotated[
     str, typer.Argument(help="A text a line, or a .csv, .tsv, .jsonl, .conll, .conllu file; - is stdin.")
 ]
 Lines = Annotated[str, typer.Argument(help="One text a line; - is stdin.")]
 Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting, as model.hidden=200.")]
 Format = Annotated[
-    str | None, typer.Option(help="Layout of the file: lines, delimited, jsonl, columns or conllu.")
+    str | None,
+    typer.Option(
+        help="Layout of the file: lines, delimited, jsonl, columns or conllu.", autocompletion=format_names
+    ),
 ]
 Columns = Annotated[str | None, typer.Option(help="Which column is what: text=1,label=0, text=title+body.")]
 Delimiter = Annotated[str | None, typer.Option(help="tab, comma, space or one character.")]
@@ -40,7 +46,12 @@ Quiet = Annotated[
 ]
 Ensemble = Annotated[
     list[Path],
-    typer.Option("--ensemble", metavar="RUN", help="A run that decides with the first; may be repeated."),
+    typer.Option(
+        "--ensemble",
+        metavar="RUN",
+        help="A run that decides with the first; may be repeated.",
+        autocompletion=run_folders,
+    ),
 ]
 TrustCode = Annotated[
     bool,
@@ -48,7 +59,10 @@ TrustCode = Annotated[
         "--trust-code", help="Import the code that a run names (see docs/runs.md), and remember it."
     ),
 ]
-TaskName = Annotated[str | None, typer.Argument(help="lm, tag, classify, seq2seq or class2seq.")]
+TaskName = Annotated[
+    str | None,
+    typer.Argument(help="lm, tag, classify, seq2seq or class2seq.", autocompletion=task_names),
+]
 
 
 class Machine(NamedTuple):

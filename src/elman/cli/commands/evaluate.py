@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from elman.cli.completion import run_folders
 from elman.cli.options import (
     AsJson,
     Batch,
@@ -38,7 +39,11 @@ def evaluate(
     ensemble: Ensemble = [],  # noqa: B006
     against: Annotated[
         list[Path],
-        typer.Option(metavar="RUN", help="Another run beside it, by the length of the source; repeatable."),
+        typer.Option(
+            metavar="RUN",
+            help="Another run beside it, by the length of the source; repeatable.",
+            autocompletion=run_folders,
+        ),
     ] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="With --against: a picture (.png, .svg or .pdf).")] = None,
     device: Device = "cpu",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elman.cli.completion import run_folders
 from elman.cli.options import (
     AsJson,
     Asked,
@@ -45,7 +46,9 @@ def score(
     against: Annotated[
         list[Path],
         typer.Option(
-            metavar="RUN", help="With --probe: another run beside it; may be repeated, seeds together."
+            metavar="RUN",
+            help="With --probe: another run beside it; may be repeated, seeds together.",
+            autocompletion=run_folders,
         ),
     ] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="With --probe: a picture (.png, .svg or .pdf).")] = None,

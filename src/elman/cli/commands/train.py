@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elman.cli.completion import comparator_names, run_folders
 from elman.cli.options import AsJson, Columns, Delimiter, Encoding, Format, Quiet, Set, TaskName, TrustCode
 from elman.cli.output import put_json, say
 from elman.cli.startup import quick_imports
@@ -34,7 +35,7 @@ def train(
     dev_target: Annotated[
         list[str], typer.Option(help="Second, line-aligned validation file; as many as --dev.")
     ] = [],  # noqa: B006
-    out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.", autocompletion=run_folders)] = None,
     config: Annotated[Path | None, typer.Option(help="Settings as TOML (elman init TASK).")] = None,
     format: Format = None,
     columns: Columns = None,
@@ -49,7 +50,10 @@ def train(
     prefix: Annotated[str | None, typer.Option(help="What every line begins with, as 'IN: '.")] = None,
     setting: Set = [],  # noqa: B006
     baseline: Annotated[
-        str | None, typer.Option(help="A comparator instead of the network: ngram, window or bag.")
+        str | None,
+        typer.Option(
+            help="A comparator instead of the network: ngram, window or bag.", autocompletion=comparator_names
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run exactly where it was saved.")
