@@ -104,6 +104,10 @@ class VectorsError(DataError, number="E410"):
     """A line of pretrained vectors."""
 
 
+class OneLabelError(DataError, number="E411"):
+    """All labels of the training data are the same."""
+
+
 class ConfigError(ElmanError, ValueError, number="E501"):
     """Settings that cannot be used; all mistakes at once."""
 

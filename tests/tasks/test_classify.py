@@ -1,12 +1,14 @@
 """Classification: from the last state or from all outputs pooled (rows C1 and C2)."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from comparison import assert_close
-from elman.errors import EmptyError
+from elman.errors import EmptyError, OneLabelError
 from elman.tasks.examples import encoded
 from elman.text.records import Record
 from tiny_tasks import CPU, descend, ready, save
@@ -142,6 +144,26 @@ def test_wrong_examples_are_named_with_their_place(tmp_path):
     one = ready("classify", tmp_path)
     with pytest.raises(EmptyError, match=r"dev\.tsv:4.*a text without a word"):
         encoded(one.task, [Record({"text": "  ", "label": "thing"}, "dev.tsv", 4)])
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "settings", "said"),
+    [
+        (
+            "classify",
+            "a\tgood\tx\nb\tgood\ty\n",
+            {"data.columns": {"text": 0, "label": 1}},
+            "all 2 labels are the same: 'good'; two are needed: look whether the column 1 that was read",
+        ),
+        ("classify", "a\tgood\n", {}, "name the right one with --columns text=…,label=…"),
+        ("tag", "a\tO\nb\tO\n\nc\tO\n", {}, "all 3 tags are the same: 'O'; two are needed"),
+    ],
+)
+def test_labels_that_are_all_the_same_are_refused(task, data, settings, said, tmp_path):
+    with pytest.raises(OneLabelError) as caught:
+        ready(task, tmp_path, settings, data)
+    assert re.match(r".*/(classify\.tsv|tag\.txt): E411: ", str(caught.value))
+    assert said in str(caught.value)
 
 
 def test_class_weights_survive_a_run_folder(tmp_path):

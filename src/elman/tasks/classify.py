@@ -99,7 +99,6 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
 
     def __init__(self, config: ClassifySettings) -> None:
         super().__init__(config, "label")
-        self._several = False  # does a text of the training data have another number of labels than one?
 
     @property
     def multilabel(self) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from elman.config import Config, ModelSettings, TextSettings, Whole, setting
+from elman.errors import OneLabelError
 from elman.models.embedding import Ngrams, Pretrained, RareTokenDropout, WordBatch, Words
 from elman.tasks.base import Chances, Task
 from elman.tasks.examples import Examples, kept_texts, tensor
@@ -51,6 +52,7 @@ class WordTask(Task[M, B]):
     config: WordConfig
     measured: ClassVar[tuple[str, ...]] = ("word",)
     positions = 8000
+    _several = False  # may a text of the training data have another number of labels than one?
 
     def __init__(self, config: WordConfig, noun: str) -> None:
         super().__init__(config)
@@ -102,6 +104,21 @@ class WordTask(Task[M, B]):
     @property
     def label_names(self) -> list[str]:
         return self.labels.names
+
+    def fill_defaults(self, statistics: Statistics) -> None:
+        """From labels that are all the same nothing can be learned; mostly they are another column."""
+        if len(self.labels.names) == 1 and not self._several:
+            data, noun = self.config.data, self.labels.noun
+            text, label = self.roles
+            read = f" {data.columns[label]!r}" if data.columns and label in data.columns else ""
+            raise OneLabelError(
+                f"all {statistics.losses:,} {noun}s are the same",
+                path=str(data.train),
+                text=self.labels.names[0],
+                remedy=f"two are needed: look whether the column{read} that was read is that of the {noun}s, "
+                f"and name the right one with --columns {text}=…,{label}=…",
+            )
+        super().fill_defaults(statistics)
 
     def lexicon(self) -> Lexicon:
         return self.words.lexicon()
