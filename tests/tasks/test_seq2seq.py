@@ -292,6 +292,26 @@ def test_ter_is_left_out_where_it_would_take_long_unless_asked_for(tmp_path):
     assert "ter" in asked.task.evaluate(asked.model, asked.examples)
 
 
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({}, False),
+        ({"evaluation.metrics": ["bleu"]}, True),
+        ({"training.metric": "bleu"}, True),
+        ({"evaluation.tokenize": "char"}, True),  # then an answer has several tokens
+    ],
+)
+def test_bleu_is_left_out_where_answers_are_one_token_unless_asked_for(settings, shown, tmp_path):
+    one = ready("seq2seq", tmp_path, settings, tsv([("1 + 2", "3"), ("20 + 22", "42"), ("1 + 2", "three")]))
+    for quick in (True, False):
+        figures = one.task.evaluate(one.model, one.examples, quick=quick)
+        assert ("bleu" in figures) is shown
+        assert {"exact_match", "error_rate"} <= set(figures)
+    if not shown:
+        assert {"chrf", "ter"} <= set(figures)
+        assert any("bleu is left out: every reference is one token" in note for note in figures["notes"])
+
+
 def test_bleu_compares_in_the_case_of_the_outputs(tmp_path, monkeypatch):
     """Outputs of a lower-cased side have no capitals, so references lose theirs."""
     one = ready(

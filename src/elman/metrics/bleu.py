@@ -1,9 +1,19 @@
 """BLEU (Papineni et al. 2002)."""
 
+from collections.abc import Sequence
+
 from elman.errors import UnknownNameError, nearest
 from elman.metrics.translation import TranslationMetric
 
 TOKENIZERS = ("13a", "intl", "char", "zh", "none")  # sacrebleu's others need a download or another package
+
+
+def has_ngrams(references: Sequence[Sequence[str]], tokenize: str) -> bool:
+    """Is any reference longer than one token? Of answers that are one number or word, BLEU tells nothing."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    split = BLEU(tokenize=tokenize).tokenizer
+    return any(len(split(text).split()) > 1 for texts in references for text in texts)
 
 
 class Bleu(TranslationMetric):

@@ -8,7 +8,7 @@ import torch
 
 from elman.config import DecodingSettings
 from elman.errors import ColumnError, ConfigError, EmptyError
-from elman.metrics.bleu import Bleu
+from elman.metrics.bleu import Bleu, has_ngrams
 from elman.metrics.sequences import SequenceScores
 from elman.metrics.ter import quickly_edited
 from elman.metrics.translation import TranslationMetric
@@ -268,10 +268,8 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         decoding = self._quick() if quick else self.config.decoding
         found = self._write(model, sources, decoding, partners)
         names = [name for name in self._translation_metrics() if name == "bleu" or not quick]
-        notes = []
-        if self.config.evaluation.metrics is None and "ter" in names and not quickly_edited(references):
-            names.remove("ter")
-            notes = ['ter is left out: it takes long here; evaluation.metrics=["ter"] asks for it']
+        left_out = self._unsuited(names, references)
+        names = [name for name in names if name not in left_out]
         scores, split = SequenceScores(), self._compared
         judges = Judges(self.config, names, tokenize=self.config.evaluation.tokenize)
         for source, one, gold in zip(sources, found, references, strict=True):
@@ -283,8 +281,19 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         if judged:
             measures["signatures"] = {metric.name: metric.signature for metric in judged}
             warned = [note for metric in judged if isinstance(metric, Bleu) for note in metric.notes()]
-            measures["notes"] = [*warned, *notes]
+            asked_for = "is left out: {}; evaluation.metrics asks for it".format
+            measures["notes"] = [*warned, *(f"{name} {asked_for(why)}" for name, why in left_out.items())]
         return measures | {"sources": len(sources), "examples": len(examples)}
+
+    def _unsuited(self, names: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, str]:
+        """Which metrics are of no use here, and why; none that was asked for."""
+        settings, asked = self.config.evaluation, self.config.training.metric
+        found = {}
+        if "bleu" in names and not has_ngrams(references, settings.tokenize):
+            found["bleu"] = "every reference is one token"
+        if "ter" in names and not quickly_edited(references):
+            found["ter"] = "it takes long here"
+        return {name: why for name, why in found.items() if settings.metrics is None and name != asked}
 
     def _quick(self) -> Seq2SeqDecoding:
         given = self.config.decoding
