@@ -123,7 +123,15 @@ def test_a_trace_is_part_of_each_object(runs):
     assert (code, err) == (0, "")
     first, nothing, *_ = (json.loads(line) for line in out.splitlines())
     unknown = dict.fromkeys(("log_probability", "score", "stopped"))
-    assert nothing == {"prediction": "", "text": "", "tokens": [], "source": ""} | unknown
+    assert nothing == {
+        "prediction": "",
+        "text": "",
+        "tokens": [],
+        "source": "",
+        "read": 0,
+        "unknown": 0,
+        **unknown,
+    }
     assert first["source_tokens"] == ["the", "cat", "runs"]
     assert len(first["n_best"]) == 2
     assert len(first["attention"]) == len(first["trace"]) == len(first["output_tokens"])

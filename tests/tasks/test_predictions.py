@@ -11,11 +11,21 @@ from elman.tasks.predictions import Alternative, Looked, Prediction, Step, Writt
 from tiny_tasks import TEXTS, ready
 
 KEYS = {  # of the object of each task, in order
-    "lm": ["prediction", "prompt", "text", "tokens", "log_probability", "stopped"],
-    "tag": ["prediction", "words", "probabilities"],
-    "classify": ["prediction", "text", "probabilities"],
+    "lm": ["prediction", "prompt", "read", "unknown", "text", "tokens", "log_probability", "stopped"],
+    "tag": ["prediction", "words", "read", "unknown", "probabilities"],
+    "classify": ["prediction", "text", "read", "unknown", "probabilities"],
     "class2seq": ["prediction", "class", "text", "tokens", "log_probability", "stopped", "trace"],
-    "seq2seq": ["prediction", "source", "text", "tokens", "log_probability", "score", "stopped"],
+    "seq2seq": [
+        "prediction",
+        "source",
+        "read",
+        "unknown",
+        "text",
+        "tokens",
+        "log_probability",
+        "score",
+        "stopped",
+    ],
 }
 TRACED = {
     "lm": ["trace"],
@@ -77,6 +87,8 @@ def test_nothing_to_write_from_is_told_as_nothing(tmp_path):
     assert answer.as_json() == {
         "prediction": "",
         "source": " ",
+        "read": 0,
+        "unknown": 0,
         "text": "",
         "tokens": [],
         "log_probability": None,

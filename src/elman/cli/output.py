@@ -102,6 +102,13 @@ def fonts_told() -> Iterator[None]:
         say(str(notice.message))
 
 
+def tell_unseen(count: int) -> None:
+    """How many texts a model could only guess at."""
+    if count:
+        texts = "1 text" if count == 1 else f"{count:,} texts"
+        say(f"{texts} had no token that training saw")
+
+
 def put_json(value: Json) -> None:
     put(json.dumps(value, ensure_ascii=False, allow_nan=False))
 

@@ -288,7 +288,9 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         split = [self.words.text.split(text) for text in texts]
         between = self.config.data.labels_separator or "|"
         none: str | list[str] = [] if self.multilabel else ""
-        results = [Prediction(none, text, "text", probabilities={}, between=between) for text in texts]
+        results = [
+            Prediction(none, text, "text", probabilities={}, between=between, read=0) for text in texts
+        ]
         real = [i for i, words in enumerate(split) if words]
         if not real:
             return results
@@ -299,10 +301,13 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
             chances = scores.sigmoid() if self.multilabel else scores.softmax(-1)
             for i, row in zip(key, chances.tolist(), strict=True):
                 best = names[max(range(len(row)), key=row.__getitem__)]
+                read = examples.store.fields["word"][i]
                 results[real[i]] = replace(
                     results[real[i]],
                     value=self._chosen(row) if self.multilabel else best,
                     probabilities=dict(zip(names, row, strict=True)),
+                    read=len(read),
+                    unknown=lexicon.unknown(read),
                 )
         return results
 

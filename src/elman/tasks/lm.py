@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -290,7 +291,12 @@ class Lm(Task[LanguageModel, LmBatch]):
         self, model: LanguageModel, texts: Sequence[str], *, partners: Partners = (), trace: int | None = None
     ) -> list[Prediction]:
         """Text that goes on from each prompt (row L4); an empty prompt starts from the beginning."""
-        return self.generation.predict(model, texts, self.config.decoding, partners=partners, trace=trace)
+        found = self.generation.predict(model, texts, self.config.decoding, partners=partners, trace=trace)
+        counts = ([self.field.read(line) for line in text.split("\n")] for text in texts)
+        return [
+            replace(one, read=sum(read for read, _ in lines), unknown=sum(missing for _, missing in lines))
+            for one, lines in zip(found, counts, strict=True)
+        ]
 
     def samples(self, model: LanguageModel, examples: Examples) -> list[str]:
         """Short draws; rules that ask for more than so few tokens can give are left to ``generate``."""

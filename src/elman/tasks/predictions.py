@@ -89,9 +89,10 @@ class Prediction:
     """The answer to one input: a label, a list of tags, or a text, and what is known about it.
 
     value: the answer. asked: the input, and ``role`` what it is called. probabilities: of the labels, or of
-    the tags that were given. written: how a text came about. spans: what the tags mean.
-    between: what stands between several in one line. It reads like the
-    object that is its JSON: ``prediction["probabilities"]``.
+    the tags that were given. written: how a text came about. spans: what the tags mean. between: what stands
+    between several answers in one line. read: how many tokens the input has, and ``unknown``, how many of
+    them training never saw; None where none are read.
+    It reads like the object that is its JSON: ``prediction["probabilities"]``.
 
     >>> Prediction("Polish", "Kowalski", "text", probabilities={"Polish": 0.9, "Greek": 0.1}).as_json()
     {'prediction': 'Polish', 'text': 'Kowalski', 'probabilities': {'Polish': 0.9, 'Greek': 0.1}}
@@ -104,6 +105,13 @@ class Prediction:
     written: Written | None = None
     spans: list[Span] | None = None
     between: str = " "
+    read: int | None = None
+    unknown: int = 0
+
+    @property
+    def unseen(self) -> bool:
+        """Has the input tokens, but none that training saw?"""
+        return bool(self.read) and self.unknown == self.read
 
     @property
     def confidence(self) -> float | None:
@@ -155,6 +163,8 @@ class Prediction:
     def as_json(self, *, traced: bool = True) -> Json:
         """An object for programs; without what a trace adds to it, if that is not wanted."""
         found: Json = {"prediction": self.value, self.role: self.asked}
+        if self.read is not None:
+            found |= {"read": self.read, "unknown": self.unknown}
         if self.probabilities is not None:
             found["probabilities"] = self.probabilities
         if self.spans is not None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -328,9 +329,11 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         found = self.generation.predict(
             model, [sources[i] for i in real], settings, partners=partners, trace=trace, keep_shown=shown
         )
-        answers = [Prediction("", text, "source", written=Written([], scored=True)) for text in sources]
+        written = Written([], scored=True)
+        answers = [Prediction("", text, "source", written=written, read=0) for text in sources]
         for number, one in zip(real, found, strict=True):
-            answers[number] = one
+            read, unknown = self.source.read(sources[number])
+            answers[number] = replace(one, read=read, unknown=unknown)
         return answers
 
     def samples(self, model: Model, examples: Examples) -> list[str]:

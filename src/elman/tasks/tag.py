@@ -64,6 +64,14 @@ class TagBatch(NamedTuple):
     unseen: Sequence[Sequence[str]] = ()
 
 
+class Tagged(NamedTuple):
+    """A sentence as a model reads it: its tags by number, how probable all are (T, K), its unknown words."""
+
+    tags: list[int]
+    chances: NDArray[np.float64]
+    unknown: int
+
+
 class Tag(WordTask[Tagger, TagBatch]):
     """Words in, tags out; span tags (BIO, BIOES) are judged as spans, others one by one."""
 
@@ -213,25 +221,32 @@ class Tag(WordTask[Tagger, TagBatch]):
     ) -> list[Prediction]:
         """Tags of words, or of a text's, and how probable each is: by a softmax, or by marginals."""
         split, predictions = [_words(text) for text in texts], []
-        for words, (best, chances) in zip(split, self._judged(model, split), strict=True):
-            tags = [self.labels.names[tag] for tag in best]
-            sure = [float(row[tag]) for row, tag in zip(chances, best, strict=True)]
-            predictions.append(Prediction(tags, words, "words", probabilities=sure, spans=self._spans(tags)))
+        for words, one in zip(split, self._judged(model, split), strict=True):
+            tags = [self.labels.names[tag] for tag in one.tags]
+            sure = [float(row[tag]) for row, tag in zip(one.chances, one.tags, strict=True)]
+            predictions.append(
+                Prediction(
+                    tags,
+                    words,
+                    "words",
+                    probabilities=sure,
+                    spans=self._spans(tags),
+                    read=len(words),
+                    unknown=one.unknown,
+                )
+            )
         return predictions
 
     def chances(self, model: Tagger, texts: Sequence[str | list[str]]) -> Chances:
-        return [chances for _, chances in self._judged(model, [_words(text) for text in texts])]
+        return [one.chances for one in self._judged(model, [_words(text) for text in texts])]
 
     def _spans(self, tags: Sequence[str]) -> list[Span] | None:
         """The spans that tags mean, in order, where they mean any."""
         return sorted(spans(tags), key=lambda span: span.start) if self.spans else None
 
     @torch.no_grad()
-    def _judged(
-        self, model: Tagger, sentences: Sequence[list[str]]
-    ) -> list[tuple[list[int], NDArray[np.float64]]]:
-        """The tags of each sentence, by their numbers, and the probabilities of all tags, (T, K)."""
-        results = [([0] * 0, np.zeros((0, len(self.labels.names)))) for _ in sentences]
+    def _judged(self, model: Tagger, sentences: Sequence[list[str]]) -> list[Tagged]:
+        results = [Tagged([], np.zeros((0, len(self.labels.names))), 0)] * len(sentences)
         real = [i for i, words in enumerate(sentences) if words]
         if not real:
             return results
@@ -246,7 +261,8 @@ class Tag(WordTask[Tagger, TagBatch]):
             scores = model(words)
             chances = scores.softmax(-1) if model.crf is None else model.crf.marginals(scores, words.lengths)
             for b, (i, found) in enumerate(zip(key, _decoded(model, scores, words.lengths), strict=True)):
-                results[real[i]] = found, chances[b, : len(found)].cpu().numpy().astype(np.float64)
+                all_tags = chances[b, : len(found)].cpu().numpy().astype(np.float64)
+                results[real[i]] = Tagged(found, all_tags, lexicon.unknown(rows[i]["word"]))
         return results
 
     def samples(self, model: Tagger, examples: Examples) -> list[str]:
@@ -256,8 +272,8 @@ class Tag(WordTask[Tagger, TagBatch]):
         shown = int(abs(lengths - 10).argmin())
         words = [examples.words[word] for word in examples.store.fields["word"][shown]]
         gold = [self.labels.names[tag] for tag in examples.store.fields["tag"][shown]]
-        [(best, _)] = self._judged(model, [words])
-        tagged = zip(words, (self.labels.names[tag] for tag in best), gold, strict=True)
+        [one] = self._judged(model, [words])
+        tagged = zip(words, (self.labels.names[tag] for tag in one.tags), gold, strict=True)
         return [" ".join(f"{w}/{f}" + ("" if f == g else f"✗{g}") for w, f, g in tagged)]
 
 

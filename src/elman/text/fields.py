@@ -18,7 +18,7 @@ from elman.text.lexicon import Lexicon
 from elman.text.records import Record
 from elman.text.units.base import PIECES, Unit, empty_unit, unit_from_json, unit_to_json
 from elman.text.vectors import Vectors, coverage, read_vectors, wanted_forms
-from elman.text.vocabulary import MARKERS, Vocabulary
+from elman.text.vocabulary import MARKERS, UNKNOWN, Vocabulary
 
 LARGEST = 50_000  # entries of a vocabulary whose size is not set
 FREQUENT_VECTORS = 50_000  # vectors of a file's first words that are kept beside those of the training data
@@ -73,6 +73,11 @@ class TextField:
 
     def ids(self, text: str) -> list[int]:
         return self.vocabulary.ids(self.split(text))
+
+    def read(self, text: str) -> tuple[int, int]:
+        """How many tokens a text has, and how many of them the vocabulary lacks."""
+        ids = self.ids(text)
+        return len(ids), ids.count(self.vocabulary.index.get(UNKNOWN, -1))
 
     def join(self, tokens: Sequence[str]) -> str:
         return self.unit.join(tokens)

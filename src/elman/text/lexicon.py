@@ -48,6 +48,11 @@ class Lexicon:
         find = self._places.get
         return [place if (place := find(word)) is not None else self._add(word) for word in words]
 
+    def unknown(self, ids: Iterable[int]) -> int:
+        """How many of these words have neither an entry in the vocabulary nor a vector."""
+        none = self.vocabulary.index[UNKNOWN]
+        return sum(self._tokens[i] == none and not self._vectors[i] for i in ids)
+
     def rows(self, ids: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
         """For words (U,): tokens (U,), rows of vectors (U,), letters (U, C) and their lengths (U,)."""
         tokens = np.array([self._tokens[i] for i in ids], dtype=np.int64)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from elman.cli.options import AsJson, Batch, Device, Ensemble, Machine, Quiet, Run, Set, Threads, TrustCode
-from elman.cli.output import put, put_json
+from elman.cli.output import put, put_json, tell_unseen
 from elman.cli.startup import quick_imports
 from elman.errors import ArgumentError
 
@@ -44,10 +44,12 @@ def generate(
         kind = f"{run} is a {predictor.config.task} model"
         raise ArgumentError(f"{kind}, which writes from {writer.wanted}; give one with --prompt")
     seed = 0 if settings is None else settings.seed
+    unseen = set()
     for beginning, copy in itertools.product(prompts, range(number)):
         # What is drawn differs from copy to copy, because the seed goes on.
         drawn = predictor.with_settings({"decoding.seed": (seed + copy) % 2**64})
         [one] = drawn.generate([beginning], trace=0 if trace else None)
+        unseen |= {beginning} if one.unseen else set()
         if as_json:
             put_json({key: value for key, value in one.as_json().items() if key != "prediction"})
             continue
@@ -57,6 +59,7 @@ def generate(
             put(f"{before}{text}")
         if trace:
             put(unrolled(one))
+    tell_unseen(len(unseen))
 
 
 def unrolled(one: Prediction) -> str:

@@ -25,7 +25,7 @@ from elman.cli.options import (
     Threads,
     TrustCode,
 )
-from elman.cli.output import say, warn
+from elman.cli.output import say, tell_unseen, warn
 from elman.cli.startup import quick_imports
 from elman.errors import ArgumentError, FileError
 
@@ -99,17 +99,19 @@ def predict(
     gallery = None if attention is None else Gallery(predictor, attention)
     if predictor.decoding is not None and predictor.decoding.n_best > 1 and not as_json and top is None:
         say("the best answer of each line is printed; --top and --json have all of decoding.n_best")
-    repairs = Repairs()
+    repairs, unseen = Repairs(), 0
     lines = Lines(top=top, spans=spans, as_json=as_json)
     with nullcontext(lines) if output is None else answers_in(output, top=top) as answers:
         for records in chunks(file, predictor.read(file, layout, repairs), batch):  # of bounded memory
             depth = TOP if trace else 0 if gallery is not None and gallery.has_room else None
             for record, one in predictor.answers(records, trace=depth):
+                unseen += one.unseen
                 if gallery is not None:
                     gallery.add(one)
                 answers.add(record, one, traced=trace or gallery is None)
     for sentence in (*repairs.sentences(), *repairs.notes):
         say(sentence)
+    tell_unseen(unseen)
     if gallery is not None:
         gallery.write()
 

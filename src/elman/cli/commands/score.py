@@ -24,7 +24,7 @@ from elman.cli.options import (
     Threads,
     TrustCode,
 )
-from elman.cli.output import Json, put, put_json, say
+from elman.cli.output import Json, put, put_json, say, tell_unseen
 from elman.cli.startup import quick_imports
 from elman.errors import ColumnError
 
@@ -91,17 +91,22 @@ def score(
 
 
 def score_lines(predictor: Predictor, chunks: Iterator[list[Record]], *, tokens: bool, as_json: bool) -> None:
+    unseen, field = 0, predictor.scorer().field
     for records in chunks:
         texts = [record.fields["text"] for record in records]
         for text, scored in zip(texts, predictor.score(texts), strict=True):
             total = sum(value for _, value in scored)
+            read, unknown = field.read(text)
+            unseen += bool(read) and unknown == read
             if as_json:
                 detail: list[Json] = [{"token": token, "log_probability": value} for token, value in scored]
-                put_json({"text": text, "log_probability": total, "tokens": detail})
+                found: dict[str, Json] = {"text": text, "log_probability": total, "tokens": detail}
+                put_json({**found, "read": read, "unknown": unknown})
             elif tokens:
                 put("\t".join(f"{token} {value:.6f}" for token, value in scored))
             else:
                 put(f"{total:.6f}")
+    tell_unseen(unseen)
 
 
 def score_pairs(predictor: Predictor, chunks: Iterator[list[Record]], *, as_json: bool) -> None:
