@@ -109,7 +109,7 @@ def test_a_dry_run_of_nothing_does_not_train(tmp_path):
 )
 def test_comparators(task, baseline, files, tmp_path):
     run = tmp_path / "run"
-    words = ("--train", files[task], "--out", run, "--quiet", "--baseline", baseline)
+    words = ("--train", files[task], "--out", run, "--baseline", baseline)
     code, out, err = elman("train", task, *words, *pairs(task))
     assert (code, out) == (0, ""), err
     assert f"network: {baseline}" in err
