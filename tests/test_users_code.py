@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-from elman.errors import RunError
+from elman import RNN
+from elman.errors import ArgumentError, RunError, UnknownNameError
+from elman.registry import CELLS
 from elman.users_code import Code
 from marked import marked, ran
 
@@ -142,3 +144,56 @@ def test_a_copy_that_is_not_the_file_of_its_name_is_damage(tmp_path):
     with pytest.raises(RunError, match="is damaged: it is not the file of its name; restore it"):
         Code.find(str(path), copy)
     assert ran(tmp_path) == []
+
+
+MISTAKEN = (
+    CELL
+    + """
+from elman import register
+
+class Bad(Leaky):
+    state = "h"
+
+class Worse(Bad):
+    pass
+
+class Mended(Worse):
+    state = ("h",)
+
+class Taken(Leaky):
+    pass
+
+register("lstm", Taken)
+"""
+)
+
+
+@pytest.mark.parametrize("place", ["mine.py", "outer.mine"])
+def test_a_mistake_in_one_class_keeps_nobody_from_the_others(place, modules, monkeypatch):
+    monkeypatch.chdir(modules)
+    (modules / "outer").mkdir()
+    for path in ("mine.py", "outer/mine.py"):
+        (modules / path).write_text(MISTAKEN, encoding="utf-8")
+    assert RNN(f"{place}:Leaky", 3, 5).cell_class.__name__ == "Leaky"
+    assert CELLS.find(f"{place}:Mended").state == ("h",)
+    for name in ("Bad", "Worse"):
+        with pytest.raises(ArgumentError, match=rf"{name}\.state is 'h'"):
+            CELLS.find(f"{place}:{name}")
+        bad = getattr(Code.find(place).module, name)
+        with pytest.raises(ArgumentError, match=rf"{name}\.state is 'h'"):
+            RNN(bad, 3, 5)
+    with pytest.raises(ArgumentError, match="'lstm' is a built-in cell"):
+        CELLS.find(f"{place}:Taken")
+    with pytest.raises(
+        UnknownNameError, match=r"no cell named 'Leakey'; did you mean 'Leaky'\? Known: Leaky, Mended$"
+    ):
+        CELLS.find(f"{place}:Leakey")
+
+
+def test_a_mistake_is_raised_at_once_where_no_file_is_loaded(tmp_path):
+    with pytest.raises(ArgumentError, match=r"Bad\.state is 'h'"):
+        exec(MISTAKEN, {"__name__": "here"})
+    path = tmp_path / "mine.py"
+    path.write_text(f"{MISTAKEN}\nRNN = 1 / 0\n", encoding="utf-8")
+    with pytest.raises(ZeroDivisionError):
+        CELLS.find(f"{path}:Leaky")

@@ -14,7 +14,7 @@ from typing import Any
 
 from elman.errors import ArgumentError, UnknownNameError, nearest, shortened
 from elman.trust import Trust
-from elman.users_code import Code
+from elman.users_code import Code, mistake_in, tell_later
 
 _USERS_FILES: set[str] = set()  # that classes were loaded from
 UNREADABLE = (ImportError, OSError, SyntaxError)
@@ -134,11 +134,18 @@ class Registry:
         part = getattr(module, attribute, None)
         if not inspect.isclass(part):
             classes = {key: value for key, value in vars(module).items() if inspect.isclass(value)}
-            known = nearest(attribute, [key for key, kind in classes.items() if issubclass(kind, self.base)])
+            own = [key for key, kind in classes.items() if self._usable(kind)]
+            known = nearest(attribute, own)
             raise UnknownNameError(f"{place} has no {self.kind} named {attribute!r}; {known}")
         if not issubclass(part, self.base):
             raise UnknownNameError(f"{name!r} is no {self.kind}; derive it from {self.base_name}")
+        if mistake := mistake_in(part):
+            raise mistake
         return part
+
+    def _usable(self, part: type) -> bool:
+        """Is a class one of these parts, and not the contract itself, and nothing wrong with it?"""
+        return issubclass(part, self.base) and part is not self.base and mistake_in(part) is None
 
     def options(self, name: str) -> dict[str, Any]:
         """What the constructor of a part takes, with its defaults."""
@@ -266,7 +273,10 @@ def register(name: str, part: type) -> None:
     """
     for registry in REGISTRIES:
         if inspect.isclass(part) and issubclass(part, registry.base):
-            registry.add(name, part)
+            try:
+                registry.add(name, part)
+            except ArgumentError as mistake:
+                tell_later(part, mistake)
             return
     kinds = ", ".join(registry.base_name for registry in REGISTRIES)
     raise ArgumentError(f"cannot register {part!r} as {name!r}: it is no class derived from {kinds}")

@@ -7,6 +7,8 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.machinery import ModuleSpec, NamespaceLoader, PathFinder, SourceFileLoader
@@ -14,9 +16,11 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from elman.errors import RunError
+from elman.errors import ElmanError, RunError
 
 OURS = __name__.partition(".")[0]
+_MISTAKE = "_elman_mistake"  # of a class, what is wrong with it
+_running: ContextVar[bool] = ContextVar("running", default=False)  # does a file of a user's run?
 
 
 @dataclass(frozen=True)
@@ -77,19 +81,48 @@ class Code:
 
     @cached_property
     def module(self) -> ModuleType:
-        """The module, run once; one that is imported already is taken as it is."""
-        if self.place.endswith(".py"):
-            spec = self.files[0].spec()
-            module = module_from_spec(spec)
-            assert spec.loader is not None
-            spec.loader.exec_module(module)
-            return module
-        finder = _ReadFinder(self.files)
-        sys.meta_path.insert(0, finder)
-        try:
-            return importlib.import_module(self.place)
-        finally:
-            sys.meta_path.remove(finder)
+        """The module, run once; one that is imported already is taken as it is.
+
+        What is wrong with one of its classes is told to those who ask for that class: see ``tell_later``.
+        """
+        with _run():
+            if self.place.endswith(".py"):
+                spec = self.files[0].spec()
+                module = module_from_spec(spec)
+                assert spec.loader is not None
+                spec.loader.exec_module(module)
+                return module
+            finder = _ReadFinder(self.files)
+            sys.meta_path.insert(0, finder)
+            try:
+                return importlib.import_module(self.place)
+            finally:
+                sys.meta_path.remove(finder)
+
+
+def tell_later(part: type, mistake: ElmanError) -> None:
+    """Raise what is wrong with a class; or, while a user's file runs, when that class is asked for.
+
+    So a mistake in one class of a file keeps nobody from the others.
+    """
+    if not _running.get():
+        raise mistake
+    setattr(part, _MISTAKE, mistake)
+
+
+def mistake_in(part: type) -> ElmanError | None:
+    """What is wrong with a class of a user's file, and was not raised when the file ran."""
+    found: ElmanError | None = vars(part).get(_MISTAKE)
+    return found
+
+
+@contextmanager
+def _run() -> Iterator[None]:
+    before = _running.set(True)
+    try:
+        yield
+    finally:
+        _running.reset(before)
 
 
 class _ReadLoader(SourceFileLoader):

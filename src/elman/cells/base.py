@@ -21,6 +21,7 @@ from elman.recurrence.unroll import unroll_layer
 from elman.tensors.checks import check_choice, check_flag, check_names, check_size
 from elman.tensors.nested import NamedTensors, named_tensors
 from elman.tensors.products import affine
+from elman.users_code import mistake_in, tell_later
 
 _OWN = (
     *("W_x", "W_h", "b", "Inputs", "Products", "state_shapes", "output_size"),
@@ -83,6 +84,13 @@ class Cell(nn.Module, metaclass=_Finished):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        try:
+            cls._check_names()
+        except ArgumentError as mistake:
+            tell_later(cls, mistake)
+
+    @classmethod
+    def _check_names(cls) -> None:
         for kind in ("state", "gates", "vectors"):  # its own, or those of a class beside Cell
             taken = (*_OWN, *dir(Cell)) if kind == "vectors" else ()
             names = check_names(f"{cls.__name__}.{kind}", getattr(cls, kind), taken)
@@ -106,6 +114,8 @@ class Cell(nn.Module, metaclass=_Finished):
                 ``"uniform"`` in ±1/√H, as torch does it.
         """
         super().__init__()
+        if mistake := mistake_in(type(self)):
+            raise mistake
         if type(self) is Cell:
             raise EquationError("Cell is a contract; derive a class from it and write its equations")
         self.input_size = check_size("input_size", input_size)
