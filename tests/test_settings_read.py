@@ -25,6 +25,7 @@ from elman.config import (
 from elman.config.reading import has_key, lookup
 from elman.config.sections import DecodingSettings, TrainingSettings
 from elman.errors import ConfigError
+from elman.recurrence.unroll import usable_backends
 from elman.registry import (
     ATTENTIONS,
     CELLS,
@@ -90,7 +91,10 @@ def defaults(kind, prefix=""):
         ("seq2seq", "model.encoder.cell=ltsm", "model.encoder.cell: no cell named 'ltsm'"),
         ("seq2seq", "text.source.unit=letter", "text.source.unit: no unit named 'letter'"),
         ("lm", "model.initial_state=random", "model.initial_state: 'random' is not one of them; Known: "),
-        ("lm", "model.backend=cuda", "'cuda' is not one of them; Known: auto, cpu, loop, triton"),
+        ("lm", "model.backend=cuda", f"Known: {', '.join(sorted(usable_backends()))}"),
+        ("tag", "data.format=tsv", "no reader named 'tsv'; Known: columns, conllu, lines, parallel"),
+        ("lm", "data.format=tsv", "no reader named 'tsv'; Known: delimited, jsonl, lines"),
+        ("class2seq", "model.network=bags", "no network named 'bags'; Known: ngram, rnn"),
         ("lm", "training.precision=float8", "'float8' is not one of them; did you mean 'float32'?"),
         ("lm", "training.averaging=swa", "'swa' is not one of them; Known: ema, none, tail"),
         ("lm", "training.loss=hinge", "'hinge' is not one of them; Known: cross-entropy, squared"),

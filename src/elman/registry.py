@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -85,13 +85,22 @@ class Registry:
     def names(self) -> list[str]:
         return sorted({*self._files, *self._added})
 
-    def check(self, name: str) -> None:
-        """An unknown plain name is an error that lists the near ones; nothing is imported."""
+    def check(self, name: str, usable: Collection[str] | None = None) -> None:
+        """An unknown plain name is an error that lists the near ones; nothing is imported.
+
+        ``usable`` are the parts that can be used where it was said, if not all of them.
+        """
+        if said := self.unknown(name, usable):
+            raise UnknownNameError(said)
+
+    def unknown(self, name: str, usable: Collection[str] | None = None) -> str | None:
+        """What ``check`` says of a name; None of one that is known, or may be a user's."""
         shown = shortened(name)
         if name.endswith(".py"):
-            raise UnknownNameError(f"{shown!r} is a file; name the class in it, too, as in {shown}:Mine")
-        if ":" not in name and name not in self._added and name not in self._files:
-            raise UnknownNameError(f"no {self.kind} named {shown!r}; {nearest(name, self.names())}")
+            return f"{shown!r} is a file; name the class in it, too, as in {shown}:Mine"
+        if ":" in name or name in self._added or name in self._files:
+            return None
+        return f"no {self.kind} named {shown!r}; {nearest(name, self.names() if usable is None else usable)}"
 
     def find(self, name: str) -> type:
         """The class of that name; an unknown name is an error that lists the near ones.

@@ -127,7 +127,7 @@ def test_a_model_that_knows_no_question_is_an_error(runs):
 def test_only_a_corpus_with_questions_can_be_a_probe(runs):
     with pytest.raises(ArgumentError, match="has no probe; choose agreement or recall"):
         elman("score", runs["LSTM"], "--probe", "worked_example")
-    with pytest.raises(UnknownNameError, match="did you mean 'recall'"):
+    with pytest.raises(UnknownNameError, match=r"did you mean 'recall'\? Known: agreement, recall$"):
         elman("score", runs["LSTM"], "--probe", "recal")
 
 

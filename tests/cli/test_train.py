@@ -8,6 +8,7 @@ import pytest
 
 from elman.cli.training import collect
 from elman.config import ModelSettings, has_key, read_toml
+from elman.errors import UnknownNameError
 from elman.registry import NETWORKS, TASKS
 from elman.training.run import begin
 from elman.training.session import run_lock
@@ -353,6 +354,13 @@ def test_data_that_is_no_name_of_a_file(text, said, tmp_path):
     code, out, err = elman("train", "--config", config, "--out", tmp_path / "run")
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_a_mistake_in_the_name_of_a_corpus_lists_those_of_the_task():
+    with pytest.raises(UnknownNameError, match=r"no corpus named 'reverses'; did you mean 'reverse'.*dates"):
+        collect("seq2seq", None, {"train": "builtin:reverses"}, None, [], None)
+    with pytest.raises(UnknownNameError, match=r"no corpus named 'reverses'; Known: python_tokens$"):
+        collect("tag", None, {"train": "builtin:reverses"}, None, [], None)
 
 
 def test_a_corpus_brings_its_settings_wherever_it_is_named(tmp_path):

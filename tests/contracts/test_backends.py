@@ -7,14 +7,16 @@ import torch
 
 from comparison import assert_close, disturb
 from elman import RNN, Cell
-from elman.errors import BackendError
+from elman.errors import ArgumentError, BackendError, ConfigError
 from elman.recurrence.backend import Backend, LayerCall, Refusal
 from elman.recurrence.contract import NO_NOISE
 from elman.recurrence.cpu import compile as compiling
 from elman.recurrence.cpu import kernel
 from elman.recurrence.triton import launch, module
-from elman.recurrence.unroll import ALL_BACKENDS, BACKENDS, choose, streaming_cell
+from elman.recurrence.unroll import ALL_BACKENDS, BACKENDS, choose, streaming_cell, usable_backends
 from elman.registry import CELLS
+from elman.training.precision import usable_precisions
+from elman.training.run import find_device
 
 B, T, D, H = 3, 4, 2, 5
 backends = pytest.mark.parametrize("backend", ALL_BACKENDS, ids=lambda backend: backend.name)
@@ -107,3 +109,14 @@ def test_running_compiles_once(compilations):
     assert compilations == ["library"]
     assert streaming_cell(cell, x[:, 0], cell.initial_state(B, x)) is not None
     assert compilations == ["library"]
+
+
+def test_a_message_lists_what_this_machine_can_use(monkeypatch):
+    monkeypatch.setattr("elman.recurrence.cpu.backend.compiler", lambda: None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert usable_backends() == ["auto", "loop"]
+    with pytest.raises(ArgumentError, match=r"backend is 'gpu'; it must be one of 'auto', 'loop'$"):
+        RNN("lstm", 3, 5, backend="gpu")
+    with pytest.raises(ConfigError, match=r"training\.device is 'gpu'; set 'cpu'$"):
+        find_device("gpu")
+    assert "tf32" not in usable_precisions()

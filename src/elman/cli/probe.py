@@ -60,10 +60,11 @@ def by_model(predictors: list[Predictor]) -> list[list[int]]:
 
 def probed(name: str) -> ProbedCorpus:
     """The corpus of that name, which must be one that asks questions."""
+    probes = [one for one in CORPORA.names() if issubclass(CORPORA.find(one), ProbedCorpus)]
+    CORPORA.check(name, probes)
     corpus = CORPORA.find(name)()
     if not isinstance(corpus, ProbedCorpus):
-        others = [other for other in CORPORA.names() if issubclass(CORPORA.find(other), ProbedCorpus)]
-        raise ArgumentError(f"the corpus {name!r} has no probe; choose {' or '.join(others)}")
+        raise ArgumentError(f"the corpus {name!r} has no probe; choose {' or '.join(probes)}")
     return corpus
 
 

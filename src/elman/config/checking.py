@@ -12,6 +12,7 @@ from elman.config.describing import field_type
 from elman.config.reading import tasks_that_read
 from elman.config.sections import Config, Section
 from elman.config.toml import DEEPEST, put, toml_value
+from elman.config.values import UnknownPart
 from elman.errors import ConfigError, is_text, nearest, shortened
 from elman.trust import Trust
 
@@ -170,7 +171,10 @@ def _mistake(
     if problem["type"] == "missing":
         return key, f"{place}{key}{inside} is missing"
     if problem["type"] == "value_error":  # settings that do not go together: the message names them
-        said = shortened(str(problem["ctx"]["error"]), 500)
+        error, usable = problem["ctx"]["error"], kind.usable if issubclass(kind, Config) else {}
+        if isinstance(error, UnknownPart) and (fitting := usable.get(".".join(keys))):
+            error = error.said(fitting())
+        said = shortened(str(error), 500)
         return f"{key} {problem['msg']}", f"{place}{key}{inside}{': ' if key else ''}{said}"
     shown = f"{key}{inside} is {shortened(repr(problem['input']), 200)}"
     return key, f"{place}{shown}: {problem['msg'][0].lower()}{problem['msg'][1:]}"

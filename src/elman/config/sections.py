@@ -5,8 +5,8 @@ A setting that is None is chosen from the data when training starts (``Task.fill
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -117,9 +117,9 @@ class RecurrentSettings(Section):
     initial_state: Annotated[str, OneOf("elman.layers.rnn:INITIAL_STATES")] = setting(
         "zero", "the state before the first token"
     )
-    backend: Annotated[str, OneOf("elman.recurrence.unroll:BACKENDS")] = setting(
-        "auto", "engine of the recurrence"
-    )
+    backend: Annotated[
+        str, OneOf("elman.recurrence.unroll:BACKENDS", "elman.recurrence.unroll:usable_backends")
+    ] = setting("auto", "engine of the recurrence")
     piece: Count = setting(8192, "steps at once of a single, longer text, whose state is carried on")
 
 
@@ -214,9 +214,9 @@ class TrainingSettings(Section):
     threads: Count | None = setting(
         None, "threads of torch; kept, so that a continued run adds in the same order"
     )
-    precision: Annotated[str, OneOf("elman.training.precision:PRECISIONS")] = setting(
-        "float32", "of matrix products; tf32: on cuda only, 16-bit ones: by autocast"
-    )
+    precision: Annotated[
+        str, OneOf("elman.training.precision:PRECISIONS", "elman.training.precision:usable_precisions")
+    ] = setting("float32", "of matrix products; tf32: on cuda only, 16-bit ones: by autocast")
 
     @model_validator(mode="after")
     def _rounds_where_it_can(self) -> TrainingSettings:
@@ -273,6 +273,8 @@ class EvaluationSettings(Section):
 
 class Config(Section):
     """All settings of a run; a task replaces sections by its own, and adds those that it alone has."""
+
+    usable: ClassVar[Mapping[str, Callable[[], Collection[str]]]] = {}  # parts by key, where not all fit
 
     task: Annotated[str, PartOf(TASKS)] = Field(description="lm, tag, classify, seq2seq or class2seq")
     data: DataSettings = DataSettings()

@@ -2,7 +2,7 @@
 
 import importlib
 import typing
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ from pydantic import Field, GetCoreSchemaHandler, ValidationInfo, ValidatorFunct
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
-from elman.errors import UnknownNameError, nearest
+from elman.errors import nearest
 from elman.registry import PartName, Registry
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -23,6 +23,17 @@ Files = str | Annotated[list[str], Field(min_length=1)] | None
 Widths = Count | Annotated[list[Count], Field(min_length=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]  # what torch takes
 Options = dict[str, Any]  # of the constructor of a part
+
+
+class UnknownPart(ValueError):
+    """A name that a registry does not know; a message lists the parts that can be used."""
+
+    def __init__(self, registry: Registry, name: str, others: str) -> None:
+        self.registry, self.name, self.others = registry, name, others
+        super().__init__(self.said())
+
+    def said(self, usable: Collection[str] | None = None) -> str:
+        return f"{self.registry.unknown(self.name, usable)}{self.others}"
 
 
 @dataclass(frozen=True)
@@ -45,11 +56,9 @@ class PartOf:
         if isinstance(value, PartName):
             return value
         if info.context is None and name not in self.also and not (self.open and ":" not in name):
-            try:
-                self.registry.check(name)
-            except UnknownNameError as error:
-                others = f"; {' and '.join(self.also)} is no {self.registry.kind}" if self.also else ""
-                raise ValueError(f"{error.args[0]}{others}") from None
+            others = f"; {' and '.join(self.also)} is no {self.registry.kind}" if self.also else ""
+            if self.registry.unknown(name):
+                raise UnknownPart(self.registry, name, others)
         return PartName(name, self.registry, info.context)
 
     def choices(self) -> list[str]:
@@ -58,21 +67,31 @@ class PartOf:
 
 @dataclass(frozen=True)
 class OneOf:
-    """A word out of the tuple ``"package.module:NAMES"``, which stands where it is used and nowhere else."""
+    """A word out of the tuple ``"package.module:NAMES"``, which stands where it is used and nowhere else.
+
+    ``usable`` is the place of a function that tells which of them this machine can use.
+    """
 
     place: str
+    usable: str | None = None
 
     def __get_pydantic_core_schema__(self, source: type[str], handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def _check(self, value: str) -> str:
         if value not in self.choices():
-            raise ValueError(f"{value!r} is not one of them; {nearest(value, self.choices())}")
+            known = self.choices() if self.usable is None else _at(self.usable)()
+            raise ValueError(f"{value!r} is not one of them; {nearest(value, known)}")
         return value
 
     def choices(self) -> list[str]:
-        module, _, name = self.place.partition(":")
-        return list(getattr(importlib.import_module(module), name))
+        return list(_at(self.place))
+
+
+def _at(place: str) -> Any:
+    """What stands in ``"package.module:name"``."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 @dataclass(frozen=True)

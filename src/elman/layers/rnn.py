@@ -18,7 +18,7 @@ from elman.layers.dropout import Regularisers, keep_mask
 from elman.layers.pieces import unroll_in_pieces
 from elman.layers.stream import StreamState
 from elman.recurrence.contract import Noise, Shapes, State, Unrolled
-from elman.recurrence.unroll import BACKENDS, check_state, streaming_cell, unroll_layer
+from elman.recurrence.unroll import BACKENDS, check_state, streaming_cell, unroll_layer, usable_backends
 from elman.registry import CELLS, construct
 from elman.tensors.checks import (
     check_choice,
@@ -96,7 +96,7 @@ class RNN(nn.Module):
         self.regularisers = Regularisers(input_dropout, recurrent_dropout, zoneout, weight_drop)
         self.regularisers.zoneout_rates(self.cell_class.state)
         self.initial_state = check_choice("initial_state", initial_state, INITIAL_STATES)
-        self.backend = check_choice("backend", backend, BACKENDS)
+        self.backend = check_choice("backend", backend, BACKENDS, usable_backends)
         self.cells = nn.ModuleList()
         width = self.input_size
         for H in self.hidden_sizes:

@@ -56,6 +56,10 @@ class Backend(ABC):
     name: ClassVar[str]
     devices: ClassVar[tuple[str, ...]] = ()  # kinds of devices that it is made for; none: all
 
+    def available(self) -> bool:
+        """Could it serve any call on this machine?"""
+        return True
+
     @abstractmethod
     def refusal(self, call: LayerCall) -> Refusal | None:
         """Why this backend cannot serve the call, or None. It only looks: nothing is compiled."""

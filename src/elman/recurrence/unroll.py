@@ -23,6 +23,12 @@ BACKENDS = ("auto", *(backend.name for backend in reversed(ALL_BACKENDS)))  # wh
 
 
 @opaque
+def usable_backends() -> list[str]:
+    """Those of ``BACKENDS`` that this machine can use."""
+    here = {backend.name for backend in ALL_BACKENDS if backend.available()}
+    return [name for name in BACKENDS if name == "auto" or name in here]
+
+
 def unroll_layer(
     cells: Sequence[RecurrentCell],
     x: Tensor,
@@ -41,7 +47,7 @@ def unroll_layer(
     Under CUDA's autocast the recurrence computes in its numbers, with a float32 state; any other
     backend keeps the precision of the weights, since errors add up over time.
     """
-    check_choice("backend", backend, BACKENDS)
+    check_choice("backend", backend, BACKENDS, usable_backends)
     B, T, _ = check_tensor("x", x, ("B", "T", cells[0].input_size)).shape
     weights = [cell.weights() for cell in cells]  # once: a parametrisation computes them
     present = [w for own in weights for w in (*own[:3], *own[3]) if w is not None]

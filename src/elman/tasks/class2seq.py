@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ from elman.tensors.rows import pick, real_rows
 from elman.text.batches import pad
 from elman.text.fields import State, TextField
 from elman.text.lexicon import Lexicon
+from elman.text.reading import formats
 from elman.text.records import Record
 from elman.text.store import Row
 from elman.text.vocabulary import UNKNOWN
@@ -84,6 +86,7 @@ class Class2SeqModel(RecurrentSettings):
 
 
 class Class2SeqSettings(Config):
+    usable = {"data.format": partial(formats, "read"), "model.network": lambda: NETWORK_NAMES}  # noqa: RUF012
     text: Class2SeqText = Class2SeqText()
     model: Class2SeqModel = Class2SeqModel()
     decoding: DecodingSettings = DecodingSettings()

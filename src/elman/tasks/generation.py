@@ -223,7 +223,9 @@ class Generation(Generic[M]):
             elif token in self.vocabulary:
                 found.append(self.vocabulary.id(token))
             else:
-                near = nearest(token, self.vocabulary.tokens)
+                refused = {self.writer.end_marker(settings), *self.writer.never(settings)}
+                known = enumerate(self.vocabulary.tokens)
+                near = nearest(token, [one for i, one in known if name != "prefix" or i not in refused])
                 raise ConfigError(f"decoding.{name} has {token!r}, which the vocabulary lacks; {near}")
         return found
 

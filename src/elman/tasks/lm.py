@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ from elman.text.batches import EpochBatches, Segments, pad, plan_batches
 from elman.text.fields import LARGEST, State, TextField
 from elman.text.files import Repairs
 from elman.text.lexicon import Lexicon
-from elman.text.reading import read_text
+from elman.text.reading import formats, read_text
 from elman.text.records import Record, Source
 from elman.text.store import Row
 from elman.text.vocabulary import END, START, UNKNOWN
@@ -78,6 +79,7 @@ class LmTraining(TrainingSettings):
 
 
 class LmSettings(Config):
+    usable = {"data.format": partial(formats, "read", paired=False)}  # noqa: RUF012
     text: LmText = LmText()
     model: LmModel = LmModel()
     training: LmTraining = LmTraining()

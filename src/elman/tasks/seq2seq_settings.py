@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import field_validator, model_validator
@@ -29,6 +30,7 @@ from elman.config import (
     setting,
 )
 from elman.registry import ATTENTIONS, CELLS, METRICS, NETWORKS, UNITS
+from elman.text.reading import formats
 
 FLOOR = 0.01  # an exponential never reaches zero: it goes on to this
 STEEPNESS = 10.0  # of the inverse sigmoid
@@ -238,6 +240,7 @@ class Seq2SeqEvaluation(EvaluationSettings):
 
 
 class Seq2SeqSettings(Config):
+    usable = {"data.format": partial(formats, "read")}  # noqa: RUF012
     text: Seq2SeqText = Seq2SeqText()
     model: Seq2SeqModel = Seq2SeqModel()
     training: Seq2SeqTraining = Seq2SeqTraining()

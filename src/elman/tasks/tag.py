@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from elman.tensors.rows import pick, real_rows
 from elman.text.batches import pad
 from elman.text.fields import State
 from elman.text.files import Repairs
-from elman.text.reading import read_tokens
+from elman.text.reading import formats, read_tokens
 from elman.text.records import Record, Source
 from elman.text.vocabulary import MARKERS, UNKNOWN
 
@@ -42,6 +43,7 @@ class TagModel(WordModel):
 
 
 class TagSettings(WordConfig):
+    usable = {"data.format": partial(formats, "read_tokens")}  # noqa: RUF012
     text: TagText = TagText()
     model: TagModel = TagModel()
     evaluation: EvaluationSettings = EvaluationSettings()

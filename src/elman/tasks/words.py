@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from elman.tasks.statistics import Statistics
 from elman.text.batches import pad
 from elman.text.fields import LabelField, State, WordField
 from elman.text.lexicon import Lexicon
+from elman.text.reading import formats
 from elman.text.records import Record
 from elman.text.store import Row
 from elman.text.vocabulary import UNKNOWN
@@ -36,6 +38,7 @@ class WordModel(ModelSettings):
 
 
 class WordConfig(Config):
+    usable = {"data.format": partial(formats, "read")}  # noqa: RUF012
     text: TextSettings = TextSettings()
     model: WordModel = WordModel()
 

@@ -1,7 +1,7 @@
 """Checks of arguments: each names the argument, its value and the rule."""
 
 import operator
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from keyword import iskeyword
 from typing import Any
 from unicodedata import normalize
@@ -44,9 +44,13 @@ def check_rate(name: str, value: Any) -> float:
     return float(value)
 
 
-def check_choice(name: str, value: Any, known: Sequence[str]) -> str:
+def check_choice(
+    name: str, value: Any, known: Sequence[str], usable: Callable[[], Sequence[str]] | None = None
+) -> str:
+    """A word out of those that are known; ``usable`` tells which of them a message should list."""
     if value not in known:
-        raise ArgumentError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, known))}")
+        listed = known if usable is None else usable()
+        raise ArgumentError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, listed))}")
     return str(value)
 
 

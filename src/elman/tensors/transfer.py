@@ -15,9 +15,10 @@ def find_device(name: str, said: str = "device") -> torch.device:
         known = device.type in DEVICES
     except RuntimeError:
         known = False
-    if not known:
-        raise ConfigError(f"{said} is {name!r}; set {' or '.join(map(repr, DEVICES))}")
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not known:
+        here = DEVICES if found else DEVICES[:1]
+        raise ConfigError(f"{said} is {name!r}; set {' or '.join(map(repr, here))}")
     if device.type == "cuda" and (device.index or 0) >= found:
         there = f"torch finds {found or 'no'} CUDA device{'s' * (found > 1)}"
         kept = " (a run that is continued: in its config.toml, without its first line)" if "." in said else ""

@@ -45,11 +45,16 @@ def _read(
     """
     kind = source.kind(usual)
     if not _gives(kind, method, paired):
-        allowed = ", ".join(name for name in READERS.names() if _gives(name, method, paired))
+        allowed = ", ".join(formats(method, paired=paired))
         raise source.error(f"the format {kind!r} cannot be read for this; set one of {allowed}")
     reader = construct(READERS.find(kind), options=source.options, named="data.format_options")
     records = getattr(reader, method)(source, roles, Repairs() if repairs is None else repairs)
     return _at_least_one(source, records)
+
+
+def formats(method: str, *, paired: bool = True) -> list[str]:
+    """The formats whose readers give records by this method: ``read`` or ``read_tokens``."""
+    return [name for name in READERS.names() if _gives(name, method, paired)]
 
 
 def _gives(name: str, method: str, paired: bool) -> bool:

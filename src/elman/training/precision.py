@@ -10,6 +10,11 @@ HALF = ("bfloat16", "float16")
 PRECISIONS = ("float32", "tf32", *HALF)
 
 
+def usable_precisions() -> list[str]:
+    """Those that this machine has: TF32 is CUDA's."""
+    return [name for name in PRECISIONS if name != "tf32" or torch.cuda.is_available()]
+
+
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:
     """Inside, products are of half precision where that is asked; weights stay float32."""
     return torch.autocast(device.type, getattr(torch, precision)) if precision in HALF else nullcontext()

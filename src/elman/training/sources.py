@@ -88,7 +88,7 @@ class Reading:
             for path, target in self.files:
                 yield from self.task.read(source_of(self.task.config.data, path, target), self.repairs)
             return
-        corpus, split = corpus_of(self.path)
+        corpus, split = corpus_of(self.path, self.task.config.task)
         if corpus.task != self.task.config.task:
             raise ConfigError(
                 f"{self.path} is a corpus for the task {corpus.task!r}, not {self.task.config.task!r}"
@@ -198,13 +198,19 @@ def asked_source(data: DataSettings, path: str, said: Collection[str] = ()) -> S
     return Source(path, format="lines", encoding=data.encoding, asked=True)
 
 
-def corpus_of(path: str) -> tuple[Any, str]:
-    """``builtin:NAME`` or ``builtin:NAME/SPLIT``: the corpus and the split, by default that of training."""
+def corpus_of(path: str, task: str | None = None) -> tuple[Any, str]:
+    """``builtin:NAME`` or ``builtin:NAME/SPLIT``: the corpus and the split, by default that of training.
+
+    A mistake in the name lists the corpora of the ``task``.
+    """
     name, _, split = path.removeprefix(BUILTIN).partition("/")
     if split not in ("", "train", "dev", "test"):
         raise ConfigError(f"{path}: the splits of a built-in corpus are train, dev and test")
-    if ":" in name:
-        raise ConfigError(f"{path}: a built-in corpus has a plain name; {nearest(name, CORPORA.names())}")
+    if ":" in name or CORPORA.unknown(name):
+        kinds: dict[str, Any] = {one: CORPORA.find(one) for one in CORPORA.names()}
+        known = [one for one, kind in kinds.items() if task in (None, kind.task)]
+        CORPORA.check(name, known)
+        raise ConfigError(f"{path}: a built-in corpus has a plain name; {nearest(name, known)}")
     return CORPORA.find(name)(), split or "train"
 
 
@@ -212,7 +218,7 @@ def corpus_settings(path: str | None, task: str) -> dict[str, Any]:
     """The settings that suit a built-in corpus, as dotted keys; none for a file."""
     if path is None or not path.startswith(BUILTIN):
         return {}
-    corpus, _ = corpus_of(path)
+    corpus, _ = corpus_of(path, task)
     if corpus.task != task:
         raise ConfigError(f"{path} is a corpus for the task {corpus.task!r}, not {task!r}")
     return dict(corpus.settings)

@@ -26,12 +26,12 @@ class CpuBackend(KernelBackend):
 
     name, devices = "cpu", ("cpu", "meta")
 
+    def available(self) -> bool:
+        return _missing() is None
+
     def obstacle(self, call: LayerCall) -> Refusal | None:
-        if os.name != "posix" or sys.maxsize < 1 << 32:
-            return Refusal("kernels are built on 64-bit Unix only", mendable=True)
-        if compiler() is None:
-            return Refusal("no C compiler found (cc, gcc or clang, or $CC)", mendable=True)
-        return None
+        missing = _missing()
+        return None if missing is None else Refusal(missing, mendable=True)
 
     def run(self, call: LayerCall) -> Unrolled:
         for cell, noise in zip(call.cells[1:], call.noises[1:], strict=True):  # fails before any work is done
@@ -45,6 +45,13 @@ class CpuBackend(KernelBackend):
             return None
         streaming = StreamingKernel(cell, x.dtype, noise)
         return streaming if streaming.fits else None
+
+
+def _missing() -> str | None:
+    """What this machine lacks to build kernels."""
+    if os.name != "posix" or sys.maxsize < 1 << 32:
+        return "kernels are built on 64-bit Unix only"
+    return "no C compiler found (cc, gcc or clang, or $CC)" if compiler() is None else None
 
 
 def kernel_for(cell: RecurrentCell, dtype: torch.dtype, noise: Noise = NO_NOISE) -> Kernel:

@@ -33,6 +33,9 @@ class TritonBackend(KernelBackend):
 
     name, devices = "triton", ("cuda",)
 
+    def available(self) -> bool:
+        return torch.cuda.is_available() and unavailable(torch.device("cuda")) is None
+
     def obstacle(self, call: LayerCall) -> Refusal | None:
         missing = unavailable(call.x.device)
         reason = missing or unserved(computes_in(call.x))
