@@ -332,12 +332,12 @@ def test_as_many_lines_out_as_in(name, closed, ending, runs):
     short = () if name in ("tag", "classify") else ("--set", "decoding.max_length=5")
     for command in commands:
         options = short if command == "predict" else ()
-        answer = elman(command, runs[name], *options, stdin=given)
+        answer = elman(command, runs[name], "--quiet", *options, stdin=given)
         assert (answer.code, answer.err) == (0, "")
         lines = answer.out.split("\n")
         assert lines.pop() == ""
         assert len(lines) == len(LINES)
-        alone = elman(command, runs[name], *options, stdin=LINES[0].encode())
+        alone = elman(command, runs[name], "--quiet", *options, stdin=LINES[0].encode())
         assert lines[0] == alone.out.rstrip("\n")
         found = elman(command, runs[name], "--json", *options, stdin=given).out.split("\n")[:-1]
         assert len([json.loads(line) for line in found]) == len(LINES)

@@ -58,8 +58,10 @@ def test_a_run_of_an_earlier_version_predicts_the_same(folder, name):
     answer = elman("predict", folder / name, "--json", stdin=texts.encode())
     assert answer.code == 0, answer.err
     found = [json.loads(line) for line in answer.out.splitlines()]
-    expected = (folder / f"{name}.predictions.jsonl").read_text(encoding="utf-8").splitlines()
-    assert near(found, [json.loads(line) for line in expected])
+    lines = (folder / f"{name}.predictions.jsonl").read_text(encoding="utf-8").splitlines()
+    expected = [json.loads(line) for line in lines]
+    added = {"read", "unknown"} - expected[0].keys()  # what later versions tell besides
+    assert near([{key: one[key] for key in one.keys() - added} for one in found], expected)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "lm-ngram"])
