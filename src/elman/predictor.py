@@ -121,12 +121,12 @@ class Predictor:
     ) -> NDArray[np.float64] | list[NDArray[np.float64]]:
         """How probable each of ``labels`` is: an array (N, K), or of a tagger one (T, K) a text.
 
-        Rows sum to 1. Of a text without a word, the row says how frequent the labels are in training.
+        Rows sum to 1, unless texts have several labels. Of a text without a word, the row says how frequent
+        the labels are in training.
         """
         if self.task.chooser is None:
             raise ArgumentError(f"{self._named()}, which has no probabilities of labels; use details")
-        found = self.task.chooser.chances(self.model, self._asked(texts))
-        rows = [one / one.sum(-1, keepdims=True) for one in found]
+        rows = self.task.chooser.chances(self.model, self._asked(texts))
         return rows if self.task.listed else np.array(rows).reshape(len(rows), len(self.labels))
 
     def predict(

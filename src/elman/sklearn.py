@@ -141,9 +141,7 @@ class SequenceClassifier(ClassifierMixin, SequenceEstimator):
         assert_all_finite(y, input_name="y")
         check_classification_targets(y)
         self.classes_, places = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            only = self.classes_.tolist()[0]
-            raise ArgumentError(f"y has one class, {only!r}; a classifier needs two classes")
+        check_classes(self.classes_)
         names = self._names()
         return self._fitted(X, [names[place] for place in places])
 
@@ -180,6 +178,7 @@ class SequenceTagger(SequenceEstimator):
     def fit(self, X: Texts, y: Any) -> Self:
         X, y = self._texts(X, reset=True), checked(self._targets(y), "y", lists=True)
         self.classes_ = np.unique([tag for tags in y for tag in tags])
+        check_classes(self.classes_)
         return self._fitted(X, y)
 
     def predict(self, X: Texts) -> list[list[str]]:
@@ -225,6 +224,12 @@ class SequenceToSequence(SequenceEstimator):
         """The share of texts that come out exactly."""
         right = [bool(found == gold) for found, gold in zip(self.predict(X), y, strict=True)]
         return sum(right) / len(right)
+
+
+def check_classes(classes: NDArray[Any]) -> None:
+    """From one class alone nothing can be learned."""
+    if len(classes) == 1:
+        raise ArgumentError(f"y has one class, {classes.tolist()[0]!r}; two classes are needed")
 
 
 def in_order(chances: Any, labels: Sequence[str], names: Sequence[str]) -> NDArray[np.float64]:

@@ -316,8 +316,11 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         counts = [self.labels.counts[name] for name in self.labels.names]
         usual = counts if any(counts) else [1] * len(counts)  # a run of an earlier version kept none
         found = [dict(one.best(len(counts))) for one in self.predict(model, texts)]
-        rows = [[one[name] for name in self.labels.names] if one else usual for one in found]
-        return [np.array(row, dtype=np.float64) for row in rows]
+        listed = [[one[name] for name in self.labels.names] if one else usual for one in found]
+        rows = [np.array(row, dtype=np.float64) for row in listed]
+        return [
+            row if one and self.multilabel else row / row.sum() for row, one in zip(rows, found, strict=True)
+        ]
 
     def samples(self, model: Classifier, examples: Examples) -> list[str]:
         shown = []

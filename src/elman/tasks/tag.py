@@ -240,7 +240,8 @@ class Tag(WordTask[Tagger, TagBatch]):
         return predictions
 
     def chances(self, model: Tagger, texts: Sequence[str | list[str]]) -> Chances:
-        return [one.chances for one in self._judged(model, [_words(text) for text in texts])]
+        found = self._judged(model, [_words(text) for text in texts])
+        return [one.chances / one.chances.sum(-1, keepdims=True) for one in found]
 
     def _spans(self, tags: Sequence[str]) -> list[Span] | None:
         """The spans that tags mean, in order, where they mean any."""
