@@ -20,6 +20,7 @@ GOOD = {
     "class2seq": "dog\tdog is called Rex\ncat\tcat is called Tom\n",
     "seq2seq": "the dog likes Rex\tRex likes dog\nTom feeds the cat\tcat the feeds\n",
 }
+ASKED = GOOD | {"class2seq": "dog\ncat\n"}  # lines that a model can answer
 
 
 class Case(NamedTuple):
@@ -42,10 +43,10 @@ def bad(what, tasks, name, content, number, line, *options):
 NAMED = {"classify": ("text", "label"), "class2seq": ("class", "sequence"), "seq2seq": ("source", "target")}
 
 
-def for_every_task():
+def for_every_task(texts):
     """Wrong bytes are wrong in every format; the first lines are in order, the fault comes later."""
     for task in TASKS:
-        good = GOOD[task].encode()
+        good = texts[task].encode()
         lines = good.count(b"\n")
         last = lines + 1
         yield bad("not UTF-8", task, "a.txt", good + b"caf\xe9\tX\n", "E403", last)
@@ -88,8 +89,6 @@ def for_fields():
         marked = f"IN: {bars.splitlines()[0]}\n{bars}"
         yield bad("no prefix", task, "a.txt", marked, "E409", 2, *separator, "--set", 'data.prefix="IN: "')
         yield bad("open quote", task, "a.csv", f'{pair[0]},{pair[1]}\n"dog,{pair[1]}\n', "E409", 2)
-        yield bad("text after a quote", task, "a.csv", f'{pair[0]},{pair[1]}\n"dog" x,animal\n', "E409", 2)
-        yield bad("quote inside", task, "a.csv", f'{pair[0]},{pair[1]}\ndog" x,animal\n', "E409", 2)
         row = json.dumps({one: pair[0], two: pair[1]})
         yield bad("no JSON", task, "a.jsonl", f"{row}\n{{'a': 1}}\n", "E409", 2)
         yield bad("cut JSON", task, "a.jsonl", f"{row}\n{row[:-5]}\n", "E409", 2)
@@ -121,7 +120,7 @@ def for_tags():
     yield bad("comments alone", "tag", "a.conllu", "# a\n\n# b\n", "E406", None)
 
 
-CASES = [*for_every_task(), *for_fields(), *for_tags()]
+CASES = [*for_every_task(GOOD), *for_fields(), *for_tags()]
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +138,10 @@ def runs(data, tmp_path_factory):
     return {name: folder / name for name in RUNS}
 
 
-def check_line(answer, path, number, line, code=3):
-    """One line on stderr, ``elman: file:line[:column]: E4xx: …``, and nothing on stdout."""
-    assert answer.code == code, answer
-    assert answer.out == ""
+def check_line(answer, path, number, line, answered=0):
+    """One line on stderr, ``elman: file:line[:column]: E4xx: …``; so many answers before it on stdout."""
+    assert answer.code == 3, answer
+    assert answer.out.count("\n") == answered
     last = answer.err.splitlines()[-1]
     assert len(last) < 600
     assert "Traceback" not in answer.err
@@ -180,16 +179,16 @@ def test_training_and_evaluation_name_the_place(case, runs, data, tmp_path):
         assert answer.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("case", [*for_every_task()], ids=lambda case: f"{case.tasks}: {case.what}")
+@pytest.mark.parametrize("case", [*for_every_task(ASKED)], ids=lambda case: f"{case.tasks}: {case.what}")
 def test_prediction_names_the_place(case, runs, tmp_path):
     path = tmp_path / case.name
     path.write_bytes(case.content)
     for command in ("predict", "score") if case.tasks == "lm" else ("predict",):
         answer = elman(command, runs[TASKS[case.tasks]], path)
-        if not case.content.removeprefix(b"\xef\xbb\xbf"):
-            assert answer == (0, "", "")  # no line in, no line out
+        if case.number == "E406":  # no line in, no line out
+            assert answer == (0, "", "repaired: byte order mark removed: 1 time\n" if case.content else "")
         else:
-            check_line(answer, path, case.number, case.line)
+            check_line(answer, path, case.number, case.line, (case.line or 1) - 1)
 
 
 def test_there_are_many_of_them():
@@ -236,7 +235,8 @@ def test_two_files_that_do_not_agree(task, first, second, wrong, number, line, r
 def test_pairs_that_are_none(content, runs, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text(content)
-    check_line(elman("score", runs["lm-stream"], path, "--pairs"), path, "E405", content.count("\n"))
+    last = content.count("\n")
+    check_line(elman("score", runs["lm-stream"], path, "--pairs"), path, "E405", last, last - 1)
 
 
 @pytest.mark.parametrize(
@@ -329,11 +329,14 @@ LINES = [
 def test_as_many_lines_out_as_in(name, closed, ending, runs):
     given = ("\ufeff" + ending.join(LINES) + ending * closed).encode()
     commands = ["predict", "score"] if name.startswith("lm") else ["predict"]
+    repaired = "repaired: byte order mark removed: 1 time\n"
+    if ending == "\r\n":
+        repaired = f"repaired: Windows line end (CRLF) removed: {len(LINES) - 1 + closed} times\n{repaired}"
     short = () if name in ("tag", "classify") else ("--set", "decoding.max_length=5")
     for command in commands:
         options = short if command == "predict" else ()
-        answer = elman(command, runs[name], "--quiet", *options, stdin=given)
-        assert (answer.code, answer.err) == (0, "")
+        answer = elman(command, runs[name], *options, stdin=given)
+        assert (answer.code, answer.err.startswith(repaired)) == (0, True), answer.err
         lines = answer.out.split("\n")
         assert lines.pop() == ""
         assert len(lines) == len(LINES)
@@ -363,7 +366,7 @@ def test_a_class_that_training_never_saw_is_named_by_its_line(lines, runs, tmp_p
     path.write_text("\n".join(lines))
     answer = elman("predict", runs["class2seq"], path)
     wrong = next(number for number, line in enumerate(lines, 1) if line not in ("dog", "cat"))
-    check_line(answer._replace(out=""), path, "E407", wrong)
+    check_line(answer, path, "E407", wrong, wrong - 1)
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ GOOD = {
         {"encoding": "utf-16"},
         [("café", "b"), ("ç", "d")],
     ),
-    "csv for a language model": ("a.csv", 'text\n"a, b"\n', {"roles": ("text",)}, [("a, b",)]),
+    "csv for a language model": ("a.csv", '"a, b"\n', {"roles": ("text",)}, [("a, b",)]),
     "text": ("a.txt", " a \n\n\tb", {"roles": ("text",)}, [(" a ",), ("",), ("\tb",)]),
     "text of json": (
         "a.jsonl",

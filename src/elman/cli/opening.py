@@ -19,6 +19,7 @@ from elman.errors import ConfigError, ElmanError
 from elman.layers.rnn import RNN
 from elman.predictor import Predictor, load
 from elman.text.columns import parse_columns
+from elman.text.files import Repairs
 from elman.training.sources import check_layout
 
 CHUNK = 1024  # records that are answered together
@@ -89,6 +90,14 @@ def layout_of(
 def check_target(target: str | None, layout: Layout) -> None:
     """Two line-aligned files do not go together with settings about the layout of one."""
     check_layout(None if target is None else "--target", layout)
+
+
+def tell(repairs: Repairs) -> None:
+    """Say what was put right in a file, and what was taken for granted."""
+    for sentence in repairs.sentences():
+        say(f"repaired: {sentence}")
+    for note in repairs.notes:
+        say(note)
 
 
 def chunks(path: str, records: Iterator[T], batch: int | None = None) -> Iterator[list[T]]:

@@ -14,7 +14,6 @@ Run = Annotated[
 Asked = Annotated[
     str, typer.Argument(help="A text a line, or a .csv, .tsv, .jsonl, .conll, .conllu file; - is stdin.")
 ]
-Lines = Annotated[str, typer.Argument(help="One text a line; - is stdin.")]
 Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting, as model.hidden=200.")]
 Format = Annotated[
     str | None,

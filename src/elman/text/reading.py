@@ -49,7 +49,7 @@ def _read(
         raise source.error(f"the format {kind!r} cannot be read for this; set one of {allowed}")
     reader = construct(READERS.find(kind), options=source.options, named="data.format_options")
     records = getattr(reader, method)(source, roles, Repairs() if repairs is None else repairs)
-    return _at_least_one(source, records)
+    return records if source.asked else _at_least_one(source, records)
 
 
 def formats(method: str, *, paired: bool = True) -> list[str]:

@@ -78,7 +78,7 @@ def evaluate(
     if out is not None:
         raise typer.BadParameter("--out belongs to --against")
     with quick_imports():
-        from elman.cli.opening import check_target, layout_of, open_run
+        from elman.cli.opening import check_target, layout_of, open_run, tell
 
     layout = layout_of(setting, format=format, columns=columns, delimiter=delimiter, encoding=encoding)
     predictor = open_run(
@@ -91,8 +91,7 @@ def evaluate(
     )
     check_target(target, layout)
     measures, repairs = predictor.evaluate(file, target)
-    for sentence in repairs.sentences():
-        say(f"repaired: {sentence}")
+    tell(repairs)
     if ensemble:
         say(f"losses and accuracy are those of {run} alone; what is written is the ensemble's")
     report = measures.pop("report", None)

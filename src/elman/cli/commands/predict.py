@@ -82,7 +82,7 @@ def predict(
         )
     with quick_imports():
         from elman.cli.answers import Lines, answers_in
-        from elman.cli.opening import chunks, layout_of, open_run
+        from elman.cli.opening import chunks, layout_of, open_run, tell
         from elman.text.files import Repairs
 
     layout = layout_of(setting, format=format, columns=columns, delimiter=delimiter, encoding=encoding)
@@ -109,8 +109,7 @@ def predict(
                 if gallery is not None:
                     gallery.add(one)
                 answers.add(record, one, traced=trace or gallery is None)
-    for sentence in (*repairs.sentences(), *repairs.notes):
-        say(sentence)
+    tell(repairs)
     tell_unseen(unseen)
     if gallery is not None:
         gallery.write()

@@ -76,18 +76,21 @@ def score(
     if against or out is not None:
         raise typer.BadParameter("--against and --out belong to --probe")
     with quick_imports():
-        from elman.cli.opening import chunks, layout_of, open_run
+        from elman.cli.opening import chunks, layout_of, open_run, tell
+        from elman.text.files import Repairs
 
     layout = layout_of(
         [], format="lines" if pairs else format, columns=columns, delimiter=delimiter, encoding=encoding
     )
     predictor = open_run(run, [], machine=machine, trust_code=trust_code, files=layout)
     predictor.scorer()  # a model that scores nothing reads nothing
-    parts = chunks(file, predictor.read(file, layout), batch)
+    repairs = Repairs()
+    parts = chunks(file, predictor.read(file, layout, repairs), batch)
     if pairs:
         score_pairs(predictor, parts, as_json=as_json)
     else:
         score_lines(predictor, parts, tokens=tokens, as_json=as_json)
+    tell(repairs)
 
 
 def score_lines(predictor: Predictor, chunks: Iterator[list[Record]], *, tokens: bool, as_json: bool) -> None:

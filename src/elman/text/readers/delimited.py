@@ -40,7 +40,7 @@ class Delimited(Reader):
         highest = [number for column in columns.values() for number in parts_of(str(column))]
         limit = None if header else max(map(int, highest)) + 1
         rows = delimited_rows(lines, delimiter, limit, repairs)
-        start = list(islice(rows, LOOKED_AT if source.columns is None else 1))
+        start = list(islice(rows, LOOKED_AT if source.columns is None and not source.asked else 1))
         if not start:
             return
         first = start[0]
