@@ -47,7 +47,8 @@ def fit(
     """Train a model from lists: what ``elman train`` does with a file, and what ``elman.load`` gives then.
 
     task: ``"classify"`` learns from texts and labels, or lists of them, ``"tag"`` from lists of words and
-    lists of tags, ``"seq2seq"`` from sources and targets, ``"class2seq"`` from classes and texts, ``"lm"`` from texts alone.
+    lists of tags, ``"seq2seq"`` from sources and targets, ``"class2seq"`` from classes and texts, ``"lm"``
+    from texts alone.
     dev: the same for validation; without it, a part of the examples is held out.
     out: the folder of a run to keep, with the examples in it; without it, nothing stays on the disk.
     settings: as ``{"model.hidden": 64, "training.epochs": 3}``. verbose: progress on stderr.

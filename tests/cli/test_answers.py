@@ -152,7 +152,7 @@ WORDS = "the\ncat\n\n#\nruns\n"
 CONLLU = """# text = the cats
 1-2\tx\t_\t_\t_\t_\t_\t_\t_\t_
 1\tthe\t_\t_\t_\t_\t_\t_\t_\tA=1
-2\tcats\t_\t_\t_\t_\t_\t_\t_\t_
+2\tcats\t_\tX\t_\t_\t_\t_\t_\t_
 
 """
 
@@ -178,9 +178,14 @@ def test_conllu_keeps_all_and_says_more(runs, tmp_path):
     path.write_text(CONLLU)
     assert elman("predict", runs["tag"], path, "--output", output).code == 0
     old, new = path.read_text().split("\n"), output.read_text().split("\n")
-    assert [line.split("\t")[:9] for line in new] == [line.split("\t")[:9] for line in old]
-    assert new[2].split("\t")[9].startswith("A=1|Prediction=")
-    assert new[3].split("\t")[9].startswith("Prediction=")
+    first, second = (line.split("\t") for line in new[2:4])
+    assert first[3] in ("DET", "NOUN", "VERB", "ADV")  # there was none
+    assert first[9].startswith("A=1|Confidence=")
+    assert second[3] == "X"
+    assert second[9].startswith("Prediction=")
+    new[2] = "\t".join([*first[:3], "_", *first[4:9], "A=1"])
+    new[3] = "\t".join([*second[:9], "_"])
+    assert new[:5] == old[:5]
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".conll"])
@@ -213,6 +218,22 @@ def test_the_best_of_several(runs):
     assert sum(float(chance) for _, chance in found) <= 1.00001
     written = elman("predict", runs["seq2seq"], "--top", "3", stdin=TEXTS["seq2seq"][0].encode()).out
     assert written.count("\t") == 2
+
+
+def test_the_best_tags_of_each_word(runs, tmp_path):
+    known = {"DET", "NOUN", "VERB", "ADV"}
+    [best] = elman("predict", runs["tag"], "--top", "2", "--json", stdin=b"the cat runs\n").out.splitlines()
+    found = json.loads(best)
+    assert [word[0]["tag"] for word in found["alternatives"]] == found["prediction"]
+    line = elman("predict", runs["tag"], "--top", "9", stdin=b"the cat runs\n").out
+    for word, tag in zip(line.rstrip("\n").split("\t"), found["prediction"], strict=True):
+        cells = word.split(" ")
+        assert (cells[0], set(cells[::2])) == (tag, known)
+        assert abs(sum(map(float, cells[1::2])) - 1) < 1e-4
+    path, output = tmp_path / "a.conll", tmp_path / "out.conll"
+    path.write_text("the\ncat\n\nruns\n")
+    assert elman("predict", runs["tag"], path, "--top", "3", "--output", output).code == 0
+    assert [line.count("\t") for line in output.read_text().splitlines()] == [6, 6, 0, 6, 0]
 
 
 def test_what_was_read_before_a_mistake_is_answered(runs, tmp_path):

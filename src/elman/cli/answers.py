@@ -5,17 +5,22 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import TextIO
 
 from elman.cli.output import Json, put, put_json
-from elman.errors import ArgumentError, FileError
+from elman.errors import ArgumentError, ColumnError, FileError
 from elman.storage.files import explained, replacing
 from elman.tasks.predictions import Prediction
+from elman.text.columns import QUOTING, single_row
+from elman.text.files import Line, Repairs
 from elman.text.records import Origin, Record
 
 TABLES = {".csv": ",", ".tsv": "\t"}
 ENDINGS = (".csv", ".tsv", ".jsonl", ".conll", ".conllu")
+UPOS, MISC = 3, 9  # columns of CoNLL-U
+EMPTY = "\t_" * 8
 
 
 class Lines:
@@ -31,7 +36,10 @@ class Lines:
                 found["spans"] = placed_spans(record, answer)
             put_json(found)
             return
-        if self.top is not None:
+        if self.top is not None and answer.tags is not None:
+            words = ([f"{tag} {number(chance)}" for tag, chance in best] for best in answer.tags)
+            line = "\t".join(map(" ".join, words))
+        elif self.top is not None:
             line = "\t".join(f"{text} {number(chance)}" for text, chance in answer.best(self.top))
         elif self.spans:
             line = "\t".join(map(span_line, placed_spans(record, answer)))
@@ -48,7 +56,11 @@ def answers_in(path: Path, *, top: int | None = None) -> Iterator["Table"]:
         raise ArgumentError(f"--output is '{path}'; its ending must be one of {', '.join(ENDINGS)}")
     if not path.parent.is_dir():
         raise FileError("there is no such folder", path=path.parent, remedy="create it, or name another")
-    with explained(path), replacing(path) as new, new.open("w", encoding="utf-8", newline="") as out:
+    with (
+        explained(path),
+        replacing(path) as new,
+        new.open("w", encoding="utf-8", errors="backslashreplace", newline="") as out,
+    ):
         yield Table(out, kind, top)
 
 
@@ -62,14 +74,12 @@ class Table:
 
     def add(self, record: Record, answer: Prediction, *, traced: bool = True) -> None:
         origin = record.origin or Origin(("",))
-        columns = answer_columns(answer, self.top)
-        if self.kind in TABLES:
-            self._add_row(record, origin, columns)
-        elif self.kind == ".jsonl":
-            self._out.write(json_line(record, origin, answer, columns) + "\n")
+        if self.kind == ".jsonl":
+            self._out.write(json_line(record, origin, answer, self.top) + "\n")
+        elif self.kind in TABLES and not origin.words:
+            self._add_row(record, origin, answer_columns(answer, self.top))
         else:
-            self._out.writelines(f"{line}\n" for line in token_lines(origin, answer, self.kind))
-            self._out.write("\n")
+            self._add_words(origin, answer)
         self._begun = True
 
     def _add_row(self, record: Record, origin: Origin, columns: dict[str, str]) -> None:
@@ -78,21 +88,55 @@ class Table:
         if not self._begun and names:
             self._names = names
             self._out.write(row_text([*names, *free_names(columns, names)], delimiter) + "\n")
-        if origin.cells and not origin.names:
-            cells = list(origin.cells)
-        elif self._names and names != self._names:  # objects with other keys
-            cells = [dict(zip(names, cells, strict=True)).get(name, "") for name in self._names]
+        if names != self._names:  # objects with other keys
+            found = dict(zip(names, cells, strict=True))
+            if more := [name for name in names if name not in self._names]:
+                said = f"the key {more[0]!r} is none of the first object's, which are the columns of a table"
+                raise record.error(ColumnError, said, remedy="write --output to a .jsonl file")
+            cells = [found.get(name, "") for name in self._names]
         new = row_text(list(columns.values()), delimiter)
         old = "\n".join(origin.lines) if origin.delimiter == delimiter else row_text(cells, delimiter)
         self._out.write(f"{old}{delimiter}{new}\n")
 
+    def _add_words(self, origin: Origin, answer: Prediction) -> None:
+        """A sentence, a word a line."""
+        rows = tag_columns(answer, self.top)
+        if rows is None:
+            raise ArgumentError(f"--output {self.kind} is for tags; write .csv, .tsv or .jsonl")
+        if self.kind == ".conllu":
+            lines = conllu_lines(origin, answer, rows)
+        else:
+            delimiter = TABLES.get(self.kind) or (origin.delimiter if origin.delimiter == " " else "\t")
+            if not self._begun and origin.names:
+                new = free_names(column_names(self.top), origin.names)
+                self._out.write(row_text([*origin.names, *new], delimiter) + "\n")
+            lines = column_lines(origin, answer, rows, delimiter)
+        self._out.writelines(f"{line}\n" for line in (*lines, ""))
+
+
+def column_names(top: int | None) -> list[str]:
+    """
+    >>> column_names(2)
+    ['prediction', 'confidence', 'prediction_2', 'confidence_2']
+    """
+    numbers = ["", *(f"_{place}" for place in range(2, (top or 1) + 1))]
+    return [f"{name}{place}" for place in numbers for name in ("prediction", "confidence")]
+
 
 def answer_columns(answer: Prediction, top: int | None) -> dict[str, str]:
-    """Names of new columns and what stands in them."""
-    columns = {"prediction": answer.line, "confidence": number(answer.confidence)}
-    for place, (text, chance) in enumerate(answer.best(top or 1)[1:], 2):
-        columns |= {f"prediction_{place}": text, f"confidence_{place}": number(chance)}
-    return columns
+    """Names of new columns and what stands in them; what there is none of is empty."""
+    best = [(answer.line, answer.confidence), *answer.best(top or 1)[1:]]
+    cells = [cell for text, chance in best for cell in (text, number(chance))]
+    return dict(zip_longest(column_names(top), cells, fillvalue=""))
+
+
+def tag_columns(answer: Prediction, top: int | None) -> list[list[str]] | None:
+    """What is put beside each word: its tag and the probability, and those of other tags, _ for none."""
+    if answer.tags is None:
+        return None
+    rows = [[cell for tag, chance in tags for cell in (tag, number(chance))] for tags in answer.tags]
+    width = len(column_names(top))
+    return [[*row, *["_"] * (width - len(row))] for row in rows]
 
 
 def free_names(names: Iterable[str], taken: Iterable[str]) -> list[str]:
@@ -101,8 +145,24 @@ def free_names(names: Iterable[str], taken: Iterable[str]) -> list[str]:
     >>> free_names(["prediction"], ["text", "prediction"])
     ['elman_prediction']
     """
-    known = set(taken)
-    return [f"elman_{name}" if name in known else name for name in names]
+    known, free = set(taken), []
+    for name in names:
+        while name in known:
+            name = f"elman_{name}"
+        free.append(name)
+    return free
+
+
+def unlike_names(names: Iterable[str]) -> list[str]:
+    """The names of columns, so that there is one of each.
+
+    >>> unlike_names(["text", "label", "label"])
+    ['text', 'label', 'elman_label']
+    """
+    found: list[str] = []
+    for name in names:
+        found += free_names([name], found)
+    return found
 
 
 def cells_of(record: Record, origin: Origin) -> tuple[Sequence[str], Sequence[str]]:
@@ -113,55 +173,65 @@ def cells_of(record: Record, origin: Origin) -> tuple[Sequence[str], Sequence[st
     return [value if isinstance(value, str) else " ".join(value)], [role]
 
 
-def json_line(record: Record, origin: Origin, answer: Prediction, columns: dict[str, str]) -> str:
+def json_line(record: Record, origin: Origin, answer: Prediction, top: int | None) -> str:
     """An object with the answer; one that was an object keeps all that it was, letter by letter."""
-    several = isinstance(answer.probabilities, list)
     found: dict[str, Json] = {"prediction": answer.value, "confidence": answer.confidence}
-    if several:
+    if answer.tags is not None:
         found["confidence"] = answer.probabilities
         if answer.spans is not None:
             found["spans"] = placed_spans(record, answer)
-    for name, text in columns.items():
-        if "_" in name:  # further answers
-            found[name] = float(text) if name.startswith("confidence") and text else text
-    whole = origin.lines[0].strip() if len(origin.lines) == 1 else ""
-    if origin.names and whole.startswith("{"):
+        if answer.alternatives is not None:
+            found["alternatives"] = answer.as_json()["alternatives"]
+    else:
+        for place, (text, chance) in enumerate(answer.best(top or 1)[1:], 2):
+            found |= {f"prediction_{place}": text, f"confidence_{place}": chance}
+    if origin.names and not origin.delimiter:
+        whole = origin.lines[0].strip()
         named = dict(zip(free_names(found, origin.names), found.values(), strict=True))
         new = json.dumps(named, ensure_ascii=False)[1:]
         return f"{whole[:-1].rstrip()}, {new}"
     cells, names = cells_of(record, origin)
-    names = names or [f"column_{place}" for place in range(len(cells))]
+    names = unlike_names(names) or [f"column_{place}" for place in range(len(cells))]
     old: dict[str, Json] = dict(zip(names, cells, strict=True))
-    if several:
+    if answer.tags is not None:
         old = {"words": answer.asked}
     named = dict(zip(free_names(found, old), found.values(), strict=True))
     return json.dumps({**old, **named}, ensure_ascii=False)
 
 
-def token_lines(origin: Origin, answer: Prediction, kind: str) -> list[str]:
-    """A sentence in columns: as it was, with the tag and its probability after what stood there."""
-    if not isinstance(answer.value, list) or not isinstance(answer.probabilities, list):
-        raise ArgumentError(f"--output {kind} is for tags; write .csv, .tsv or .jsonl")
-    words, tags, chances = list(answer.asked), answer.value, [number(one) for one in answer.probabilities]
-    tagged = zip(words, tags, chances, strict=True)
+def column_lines(
+    origin: Origin, answer: Prediction, rows: Sequence[Sequence[str]], delimiter: str
+) -> list[str]:
+    """A sentence as it was, with more columns; where it becomes another kind of file, its words alone."""
     if not origin.words:
-        if kind == ".conll":
-            return [f"{word}\t{tag}\t{chance}" for word, tag, chance in tagged]
-        return [
-            f"{place}\t{word}\t_\t{tag}\t_\t_\t_\t_\t_\tConfidence={chance}"
-            for place, (word, tag, chance) in enumerate(tagged, 1)
-        ]
-    lines = list(origin.lines)
-    for place, (_, tag, chance) in zip(origin.words, tagged, strict=True):
-        cells = lines[place].split("\t")
-        if kind == ".conllu" and len(cells) == 10:
-            extra = f"Prediction={tag}|Confidence={chance}"
-            cells[9] = extra if cells[9] == "_" else f"{cells[9]}|{extra}"
-            lines[place] = "\t".join(cells)
-        else:
-            space = origin.delimiter
-            lines[place] = f"{lines[place].rstrip()}{space}{tag}{space}{chance}"
+        return [row_text([word, *row], delimiter) for word, row in zip(answer.asked, rows, strict=True)]
+    same, beside = origin.delimiter == delimiter, dict(zip(origin.words, rows, strict=True))
+    lines = []
+    for place, line in enumerate(origin.lines):
+        if place in beside:
+            cells = single_row(Line(line, "", 1), origin.delimiter, Repairs()).cells
+            old = line.rstrip(" ") if same else row_text(cells, delimiter)
+            lines.append(f"{old}{delimiter}{row_text(beside[place], delimiter)}")
+        elif line.startswith("#") and same:
+            lines.append(line)
     return lines
+
+
+def conllu_lines(origin: Origin, answer: Prediction, rows: Sequence[Sequence[str]]) -> list[str]:
+    """A sentence as it was: a tag goes into its own column where that is empty, all else into MISC."""
+    texts, places, column = list(origin.lines), origin.words, origin.tag
+    if column is None:  # it was no CoNLL-U
+        texts = [f"{place}\t{word}{EMPTY}" for place, word in enumerate(answer.asked, 1)]
+        places, column = tuple(range(len(texts))), UPOS
+    for place, row in zip(places, rows, strict=True):
+        cells = texts[place].split("\t")
+        more = dict(zip((name.title() for name in column_names(len(row) // 2)), row, strict=True))
+        if cells[column] == "_" and column != MISC:
+            cells[column] = more.pop("Prediction")
+        old = [] if cells[MISC] == "_" else [cells[MISC]]
+        cells[MISC] = "|".join([*old, *(f"{name}={value}" for name, value in more.items() if value != "_")])
+        texts[place] = "\t".join(cells)
+    return texts
 
 
 def placed_spans(record: Record, answer: Prediction) -> list[Json]:
@@ -182,9 +252,9 @@ def number(chance: float | None) -> str:
 
 
 def row_text(cells: Sequence[str], delimiter: str) -> str:
-    """Cells as one row: quoted where commas need it; where tabs separate, no cell may hold one."""
-    if delimiter == "\t":
-        return "\t".join(" ".join(cell.split("\t")).replace("\n", " ") for cell in cells)
+    """Cells as one row: quoted where commas need it; a delimiter that cannot be quoted becomes a space."""
+    if delimiter not in QUOTING:
+        return delimiter.join(cell.replace(delimiter, " ").replace("\n", " ") for cell in cells)
     out = io.StringIO()
     csv.writer(out, delimiter=delimiter, lineterminator="").writerow(cells)
     return out.getvalue()

@@ -87,7 +87,11 @@ def replacing(path: Path) -> Iterator[Path]:
     """A path for a writer that wants one; what it has written there takes the file's place in the end."""
     temporary = temporary_file(path)
     temporary.unlink(missing_ok=True)
-    yield temporary
+    try:
+        yield temporary
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     sync(temporary)
     rename(temporary, path)
 

@@ -89,10 +89,10 @@ class Prediction:
     """The answer to one input: a label, a list of tags, or a text, and what is known about it.
 
     value: the answer. asked: the input, and ``role`` what it is called. probabilities: of the labels, or of
-    the tags that were given. written: how a text came about. spans: what the tags mean. between: what stands
-    between several answers in one line. read: how many tokens the input has, and ``unknown``, how many of
-    them training never saw; None where none are read.
-    It reads like the object that is its JSON: ``prediction["probabilities"]``.
+    the tags that were given. written: how a text came about. spans: what the tags mean. alternatives: for
+    each word its tag and the most probable others. between: what stands between several answers in one line.
+    read: how many tokens the input has, and ``unknown``, how many of them training never saw; None where none
+    are read. It reads like the object that is its JSON: ``prediction["probabilities"]``.
 
     >>> Prediction("Polish", "Kowalski", "text", probabilities={"Polish": 0.9, "Greek": 0.1}).as_json()
     {'prediction': 'Polish', 'text': 'Kowalski', 'probabilities': {'Polish': 0.9, 'Greek': 0.1}}
@@ -104,6 +104,7 @@ class Prediction:
     probabilities: dict[str, float] | list[float] | None = None
     written: Written | None = None
     spans: list[Span] | None = None
+    alternatives: list[list[tuple[str, float]]] | None = None
     between: str = " "
     read: int | None = None
     unknown: int = 0
@@ -112,6 +113,13 @@ class Prediction:
     def unseen(self) -> bool:
         """Has the input tokens, but none that training saw?"""
         return bool(self.read) and self.unknown == self.read
+
+    @property
+    def tags(self) -> list[list[tuple[str, float]]] | None:
+        """For each word its tag with the probability, and other tags if they are known."""
+        if not isinstance(self.value, list) or not isinstance(self.probabilities, list):
+            return None
+        return self.alternatives or [[one] for one in zip(self.value, self.probabilities, strict=True)]
 
     @property
     def confidence(self) -> float | None:
@@ -135,7 +143,11 @@ class Prediction:
             return sorted(self.probabilities.items(), key=lambda one: -one[1])[:most]
         if self.written is not None and self.written.n_best:
             return [(one.text, math.exp(one.log_probability)) for one in self.written.n_best[:most]]
-        return [] if self.confidence is None else [(self.line, self.confidence)]
+        if self.confidence is None:
+            return []
+        tags = zip(*(one[:most] for one in self.alternatives or ()), strict=False)
+        others = [(" ".join(tag for tag, _ in one), min(chance for _, chance in one)) for one in tags]
+        return [(self.line, self.confidence), *others[1:]]
 
     def placed_spans(self, text: str | None = None) -> list[Json]:
         """The spans of tags as objects: type, text, and from where to where, in words and in characters.
@@ -169,6 +181,10 @@ class Prediction:
             found["probabilities"] = self.probabilities
         if self.spans is not None:
             found["spans"] = self.placed_spans()
+        if self.alternatives is not None:
+            found["alternatives"] = [
+                [{"tag": tag, "probability": chance} for tag, chance in one] for one in self.alternatives
+            ]
         if self.written is not None:
             found |= {"text": self.value, **self.written.as_json()}
         if not traced:

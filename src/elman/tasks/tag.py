@@ -221,18 +221,23 @@ class Tag(WordTask[Tagger, TagBatch]):
         partners: Partners = (),
         trace: int | None = None,
     ) -> list[Prediction]:
-        """Tags of words, or of a text's, and how probable each is: by a softmax, or by marginals."""
+        """Tags of words, or of a text's, and how probable each is: by a softmax, or by marginals.
+
+        ``trace``: so many tags of each word, the one that was given first, then the most probable others.
+        """
         split, predictions = [_words(text) for text in texts], []
         for words, one in zip(split, self._judged(model, split), strict=True):
-            tags = [self.labels.names[tag] for tag in one.tags]
-            sure = [float(row[tag]) for row, tag in zip(one.chances, one.tags, strict=True)]
+            rows = zip(one.chances.tolist(), one.tags, strict=True)
+            best = [self._best(row, tag, trace or 1) for row, tag in rows]
+            tags = [tag for (tag, _), *_ in best]
             predictions.append(
                 Prediction(
                     tags,
                     words,
                     "words",
-                    probabilities=sure,
+                    probabilities=[chance for (_, chance), *_ in best],
                     spans=self._spans(tags),
+                    alternatives=best if trace else None,
                     read=len(words),
                     unknown=one.unknown,
                 )
@@ -267,6 +272,12 @@ class Tag(WordTask[Tagger, TagBatch]):
                 all_tags = chances[b, : len(found)].cpu().numpy().astype(np.float64)
                 results[real[i]] = Tagged(found, all_tags, lexicon.unknown(rows[i]["word"]))
         return results
+
+    def _best(self, chances: Sequence[float], tag: int, top: int) -> list[tuple[str, float]]:
+        """A tag, and the most probable others."""
+        order = sorted(range(len(chances)), key=lambda one: -chances[one]) if top > 1 else []
+        best = [tag, *(one for one in order if one != tag)][:top]
+        return [(self.labels.names[one], chances[one]) for one in best]
 
     def samples(self, model: Tagger, examples: Examples) -> list[str]:
         lengths = examples.lengths("word")

@@ -107,6 +107,22 @@ def delimited_rows(
             yield split_row(line, delimiter, repairs, limit)
 
 
+def single_row(line: Line, delimiter: str, repairs: Repairs) -> Row:
+    """The cells of a line that is a row by itself."""
+    if delimiter in QUOTING and '"' in line.text:
+        return _quoted_row(line, iter(()), delimiter, repairs)
+    return split_row(line, delimiter, repairs)
+
+
+def row_texts(row: Row) -> list[str]:
+    """The lines of a row as they stand in the file, without empty columns that were removed."""
+    texts = [line.text for line in (row.line, *row.further)]
+    if len(row.cells) < len(row.places):
+        _, column = row.places[len(row.cells)]
+        texts[-1] = texts[-1][: column - 2]
+    return texts
+
+
 def split_row(line: Line, delimiter: str, repairs: Repairs, limit: int | None = None) -> Row:
     """The cells of a line in which quotes mean nothing; at a space, runs of spaces and tabs count once."""
     cells, places = [], []
@@ -208,7 +224,7 @@ def is_numbered(column: int | str) -> bool:
 def _column_number(first: Row, role: str, column: int | str) -> int:
     if isinstance(column, int):
         matches = [column] if column < len(first.cells) else []
-        said = f"there are only {counted(len(first.cells), 'column')}, counted from 0"
+        said = f"the line has {counted(len(first.cells), 'column')}, counted from 0"
         remedy = "check the numbers of the columns, and the delimiter"
     else:
         matches = [index for index, cell in enumerate(first.cells) if cell == column]

@@ -1,8 +1,12 @@
-"""Is the first line of a table a header? What it says, and how it differs from the lines below, may tell."""
+"""What the first line of a table tells: its delimiter, and whether it is a header."""
 
 import re
 from collections.abc import Sequence
 from statistics import median
+
+from elman.text.columns import DELIMITERS
+from elman.text.files import Line, Repairs, inner_ending
+from elman.text.records import Source
 
 COLUMNS = """
     text texts sentence sentences content body title headline review comment message post tweet document
@@ -16,6 +20,47 @@ COLUMNS = """
 """
 WORDS = frozenset(COLUMNS.split())  # that columns are usually called by
 FEW = 20  # distinct values, at most, of a column that holds labels
+
+
+def table_delimiter(source: Source, first: Line, repairs: Repairs) -> str:
+    """As said, or by the name; a .csv whose first line has no comma may have semicolons or tabs."""
+    if source.delimiter is not None:
+        return DELIMITERS.get(source.delimiter, source.delimiter)
+    if inner_ending(source.path) != ".csv":
+        return "\t"
+    for other, name in ((";", "';'"), ("\t", "tab")):
+        if "," not in first.text and other in first.text:
+            repairs.note(
+                f"{source.path}: no comma in the first line; --delimiter {name} is taken for granted"
+            )
+            return other
+    return ","
+
+
+def unnamed_columns(
+    source: Source, roles: tuple[str, ...], rows: Sequence[Sequence[str]], repairs: Repairs
+) -> tuple[bool, dict[str, int | str]]:
+    """Is the first row a header, and where are the roles? As a header says, or in order."""
+    first, wanted = rows[0], source.wanted(roles)
+    in_order: dict[str, int | str] = {role: number for number, role in enumerate(wanted)}
+    lowered = [cell.lower() for cell in first]
+    sure = len(first) > 1 or source.asked or inner_ending(source.path) == ".csv"
+    if sure and all(lowered.count(role) == 1 for role in wanted):
+        repairs["header line skipped"] += 1
+        return True, {role: first[lowered.index(role)] for role in wanted}
+    data = ",".join(f"{role}={number}" for role, number in in_order.items())
+    named = ",".join(f"{role}={cell}" for role, cell in zip(wanted, first, strict=False))
+    shown = f"{source.path}: the first line, {' | '.join(first)!r}"
+    if len(first) == len(roles) and is_header(first):
+        repairs["header line skipped"] += 1
+        said = f"is taken for a header, as by --columns {named}"
+        repairs.note(f"{shown}, {said}; --columns {data} reads it as an example")
+        return True, in_order
+    if is_header(first) or (not source.asked and suspected_header(rows)):
+        repairs.note(
+            f"{shown}, may be a header, but is an example here; --columns {named} reads it as a header"
+        )
+    return False, in_order
 
 
 def is_header(cells: Sequence[str]) -> bool:

@@ -46,7 +46,7 @@ def _read(
     kind = source.kind(usual)
     if not _gives(kind, method, paired):
         allowed = ", ".join(formats(method, paired=paired))
-        raise source.error(f"the format {kind!r} cannot be read for this; set one of {allowed}")
+        raise source.error(f"the format {kind!r} cannot be read for this; set one of {allowed} with --format")
     reader = construct(READERS.find(kind), options=source.options, named="data.format_options")
     records = getattr(reader, method)(source, roles, Repairs() if repairs is None else repairs)
     return records if source.asked else _at_least_one(source, records)

@@ -13,11 +13,14 @@ from elman.text.columns import (
     column_mistakes,
     delimiter_mistake,
     is_blank,
+    row_texts,
     separator_mistakes,
 )
 from elman.text.files import UTF8, Line, Repairs, encoding_mistake, inner_ending, open_lines
 
+COLUMN_FILES = (".conll", ".iob2", ".iob", ".bio")
 ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".conllu": "conllu"}
+ENDINGS |= dict.fromkeys(COLUMN_FILES, "columns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class Origin:
     """A record as it stands in its file: its lines, and what is known of their layout.
 
     ``cells`` are those of a table, with the ``names`` of its columns if it has a header; ``words`` are the
-    numbers of the lines that are words, in a column file.
+    numbers of the lines that are words, in a column file; ``tag`` is the column of CoNLL-U that is asked for.
     """
 
     lines: tuple[str, ...]
@@ -83,6 +86,7 @@ class Origin:
     names: Sequence[str] = ()
     delimiter: str = ""
     words: tuple[int, ...] = ()
+    tag: int | None = None
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ def record_of(
 
 
 def origin_of(row: Row, delimiter: str, names: Sequence[str] = ()) -> Origin:
-    return Origin(tuple(line.text for line in (row.line, *row.further)), row.cells, names, delimiter)
+    return Origin(tuple(row_texts(row)), row.cells, names, delimiter)
 
 
 def joined(texts: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from elman.errors import SyntaxProblem, nearest
-from elman.text.columns import Row, is_blank, split_row
+from elman.text.columns import QUOTING, WHITE, Row, row_texts, single_row
 from elman.text.files import Line, Repairs
 from elman.text.records import Origin, Source, record_of
 
@@ -27,11 +27,18 @@ def add_row(tokens: dict[str, list[str]], row: Row, numbers: dict[str, int]) -> 
         tokens[role].append(cell)
 
 
-def token_origin(lines: Sequence[Line], numbers: Sequence[int], delimiter: str) -> Origin:
-    """A sentence as it stands in its file, given the numbers of the lines that are words."""
-    first = lines[0].number
-    places = tuple(number - first for number in numbers)
-    return Origin(tuple(line.text for line in lines), delimiter=delimiter, words=places)
+def token_origin(
+    lines: Sequence[Line],
+    rows: Sequence[Row],
+    delimiter: str,
+    *,
+    names: Sequence[str] = (),
+    tag: int | None = None,
+) -> Origin:
+    """A sentence as it stands in its file, given the rows of its words."""
+    texts = {line.number: line.text for line in lines} | {row.line.number: row_texts(row)[0] for row in rows}
+    places = tuple(row.line.number - lines[0].number for row in rows)
+    return Origin(tuple(texts.values()), names=names, delimiter=delimiter, words=places, tag=tag)
 
 
 def without_comments(lines: list[Line], delimiter: str, repairs: Repairs) -> list[Line]:
@@ -39,19 +46,28 @@ def without_comments(lines: list[Line], delimiter: str, repairs: Repairs) -> lis
     words = next((number for number, line in enumerate(lines) if not line.text.startswith("#")), None)
     if not words:
         return lines
-    width = len(split_row(lines[words], delimiter, Repairs()).cells)
-    comments = [len(split_row(line, delimiter, Repairs()).cells) != width for line in lines[:words]]
+    width = len(single_row(lines[words], delimiter, Repairs()).cells)
+    comments = [_cells(line, delimiter) != width for line in lines[:words]]
     first = comments.index(False) if False in comments else words
     repairs["comment line skipped"] += first
     return lines[first:]
 
 
-def sentences(lines: Iterator[Line], repairs: Repairs) -> Iterator[list[Line]]:
-    """The lines between blank lines."""
+def _cells(line: Line, delimiter: str) -> int:
+    """How many cells a line has that may be none of a table; none, if its quotes do not close."""
+    try:
+        return len(single_row(line, delimiter, Repairs()).cells)
+    except SyntaxProblem:
+        return 0
+
+
+def sentences(lines: Iterator[Line], repairs: Repairs, delimiter: str | None = None) -> Iterator[list[Line]]:
+    """The lines between blank lines; in a table, empty cells alone are one."""
     sentence: list[Line] = []
+    blank = WHITE + (delimiter if delimiter in QUOTING else "")
     for line in lines:
         document = line.text.startswith("-DOCSTART-")
-        if document or is_blank(line):
+        if document or not line.text.strip(blank):
             if document:
                 repairs["-DOCSTART- line skipped"] += 1
             elif not sentence:

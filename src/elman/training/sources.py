@@ -13,7 +13,7 @@ from elman.config import Config, DataSettings, Files
 from elman.errors import ConfigError, FileError, nearest
 from elman.registry import CORPORA
 from elman.tasks.base import AnyTask
-from elman.text.files import Repairs, file_digest, inner_ending
+from elman.text.files import UTF8, Repairs, file_digest, inner_ending
 from elman.text.records import Record, Source
 from elman.training.holding_out import by_number, by_strata
 
@@ -191,7 +191,12 @@ def source_of(data: DataSettings, path: str, target: str | None = None) -> Sourc
 
 
 def asked_source(data: DataSettings, path: str, said: Collection[str] = ()) -> Source:
-    """A file that a model is asked about: lines, unless its name or what is ``said`` tells of a layout."""
+    """A file that a model is asked about: lines, unless its name or what is ``said`` tells of a layout.
+
+    Standard input is UTF-8, whatever the training data are, unless an encoding is said.
+    """
+    if path == "-" and "data.encoding" not in said:
+        data = data.model_copy(update={"encoding": UTF8})
     lines = data.format == "lines" and "data.format" in said
     if not lines and (inner_ending(path) in (*TABLES, *TOKENS) or any(key in LAYOUT for key in said)):
         return replace(source_of(data, path), asked=True)

@@ -94,6 +94,8 @@ def predict(
         trust_code=trust_code,
         files=layout,
     )
+    if trace:
+        predictor.generation("writes nothing; no trace")
     if top is not None and predictor.decoding is not None:
         predictor = predictor.with_settings(several(predictor.decoding, top))
     gallery = None if attention is None else Gallery(predictor, attention)
@@ -104,6 +106,7 @@ def predict(
     with nullcontext(lines) if output is None else answers_in(output, top=top) as answers:
         for records in chunks(file, predictor.read(file, layout, repairs), batch):  # of bounded memory
             depth = TOP if trace else 0 if gallery is not None and gallery.has_room else None
+            depth = top if predictor.decoding is None else depth  # a tagger's other tags
             for record, one in predictor.answers(records, trace=depth):
                 unseen += one.unseen
                 if gallery is not None:

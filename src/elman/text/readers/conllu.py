@@ -20,23 +20,27 @@ class Conllu(Reader):
 
     def read_tokens(self, source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[Record]:
         columns = token_columns(source, roles, ("form", "upos"))
+        answer = _conllu_number(source, columns[roles[-1]])
+        if CONLLU[answer] not in NEVER_MISSING:
+            answer = CONLLU.index("misc")  # it cannot be told whether one is there
         roles = source.wanted(roles)
         numbers = {role: _conllu_number(source, columns[role]) for role in roles}
         for lines in sentences(source.open_lines(repairs), repairs):
             tokens: dict[str, list[str]] = {role: [] for role in roles}
-            numbered: list[int] = []
+            words: list[Row] = []
             for line in lines:
                 if line.text.startswith("#"):
                     continue
                 row = split_row(line, "\t", repairs)
                 check_width(row, len(CONLLU), "as CoNLL-U has", repairs, REMEDY)
-                if _is_word(row, len(numbered) + 1, repairs):
-                    numbered.append(line.number)
+                if _is_word(row, len(words) + 1, repairs):
+                    words.append(row)
                     _check_annotated(row, numbers)
                     add_row(tokens, row, numbers)
-            if numbered:
-                origin = token_origin(lines, numbered, "\t") if source.asked else None
-                yield Record(tokens, lines[0].path, numbered[0], tuple(numbered), origin=origin)
+            if words:
+                numbered = tuple(row.line.number for row in words)
+                origin = token_origin(lines, words, "\t", tag=answer) if source.asked else None
+                yield Record(tokens, lines[0].path, numbered[0], numbered, origin=origin)
 
 
 def _conllu_number(source: Source, column: int | str) -> int:

@@ -59,8 +59,19 @@ def _records(
             continue
         found = json_object(line)
         fields = {role: value(line, found, str(key)) for role, key in keys.items()}
-        origin = Origin((line.text,), [_cell(one) for one in found.values()], list(found))
+        origin = Origin((line.text,), _cells(line, found), list(found))
         yield line, Record(fields, line.path, line.number, origin=origin if source.asked else None)
+
+
+def _cells(line: Line, value: dict[str, Any]) -> list[str]:
+    """The values of an object as cells of a table: lists and objects as JSON, null as nothing."""
+    if all(isinstance(one, str) for one in value.values()):
+        return list(value.values())
+    plain = json.loads(line.text)  # in which numbers are numbers
+    return [
+        one if isinstance(one, str) else "" if one is None else json.dumps(plain[key], ensure_ascii=False)
+        for key, one in value.items()
+    ]
 
 
 def _text(line: Line, value: dict[str, Any], key: str) -> str:
@@ -85,10 +96,3 @@ def _tokens(line: Line, value: dict[str, Any], key: str) -> list[str]:
         if not found[-1]:
             raise line.error(EmptyError, f"{name} is empty", "fill it in, or take it out")
     return found
-
-
-def _cell(value: object) -> str:
-    """A value as it stands in a table."""
-    if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return " ".join(value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

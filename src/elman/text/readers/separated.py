@@ -20,5 +20,5 @@ class Separated(Reader):
         lines = source.open_lines(repairs)
         places = {role: (number,) for number, role in enumerate(source.wanted(roles))}
         for row in separated_rows(lines, source.separator, source.prefix or "", repairs, bare=source.asked):
-            origin = Origin((row.line.text,)) if source.asked else None
-            yield record_of(row, places, origin, source.blank)
+            origin = Origin((row.line.text,), row.cells, roles[: len(row.cells)], source.separator)
+            yield record_of(row, places, origin if source.asked else None, source.blank)
