@@ -116,6 +116,15 @@ def test_settings_of_decoding_hold_for_every_run(runs, pairs):
         assert [one["exact_match"] for one in buckets[1:]] == [0.0, 0.0]  # longer than one token
 
 
+def test_a_table_is_told_its_layout(runs, pairs, tmp_path):
+    path = tmp_path / "pairs.csv"
+    rows = [line.split("\t") for line in PAIRS.splitlines()]
+    path.write_text("".join(f"{target}|{source}\n" for source, target in rows), encoding="utf-8")
+    words = ("--columns", "source=1,target=0", "--delimiter", "|", "--against", runs["deaf"])
+    told = elman("evaluate", runs["attentive"], path, *words)
+    assert told.out == elman("evaluate", runs["attentive"], pairs, "--against", runs["deaf"]).out
+
+
 def test_two_parallel_files(runs, pairs, tmp_path):
     sides = list(zip(*(line.split("\t") for line in PAIRS.splitlines()), strict=True))
     for name, lines in zip(("source", "target"), sides, strict=True):

@@ -103,6 +103,22 @@ def test_generate(runs):
     assert {"text", "log_probability", "stopped"} <= set(one)
 
 
+def test_generate_reads_prompts_as_predict_reads_files(runs, tmp_path):
+    alone = elman("generate", runs["lm"], "--prompt", "the cat", "--prompt", "a").out
+    path = tmp_path / "prompts.csv"
+    path.write_text('"n","text"\n1,the cat\n2,a\n')
+    assert elman("generate", runs["lm"], path) == (0, alone, "repaired: header line skipped: 1 time\n")
+    assert elman("generate", runs["lm"], "-", stdin=b"the cat\na\n") == (0, alone, "")
+    path.write_text("n;q\n1;the cat\n2;a\n")
+    options = ("--columns", "text=q", "--delimiter", ";")
+    assert elman("generate", runs["lm"], path, *options) == (0, alone, "")
+    path.write_text("it\nzebra\n")
+    code, out, err = elman("generate", runs["class2seq"], path, "--format", "lines")
+    assert (code, out.count("\n")) == (3, 1)
+    assert err.startswith(f"elman: {path}:2: E407: ")
+    assert elman("generate", runs["lm"], path, "--prompt", "a").code == 2
+
+
 def test_generate_needs_a_vector_where_classes_are_vectors(tmp_path):
     run = save(
         ready("class2seq", tmp_path, {"text.classes": "vector"}, data="0 1\ta\n1 0\tb\n"), tmp_path / "run"

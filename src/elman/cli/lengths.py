@@ -4,7 +4,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from elman.cli.opening import check_target, layout_of, open_run
+from elman.cli.opening import Layout, check_target, open_run
 from elman.cli.options import Machine
 from elman.cli.output import Bucket, put, put_json, span
 from elman.cli.pictures import check_picture, run_labels, save_picture
@@ -19,6 +19,7 @@ def compare(
     path: str,
     target: str | None,
     pairs: list[str],
+    layout: Layout,
     *,
     as_json: bool,
     out: Path | None,
@@ -28,11 +29,11 @@ def compare(
     """Every run writes the same outputs: a table or a line of JSON a run, and a picture by length."""
     if out is not None:
         check_picture(out)
-    check_target(target, layout_of(pairs))
+    check_target(target, layout)
     found: dict[Path, list[Bucket]] = {}
     kinds = []
     for run in dict.fromkeys(runs):
-        predictor = open_run(run, pairs, trust_code=trust_code, machine=machine)
+        predictor = open_run(run, pairs, trust_code=trust_code, machine=machine, files=layout)
         measures, _ = predictor.evaluate(path, target)
         if "by_length" not in measures:
             raise ArgumentError(f"{run} is a {predictor.config.task} model; lengths are compared of seq2seq")

@@ -58,37 +58,30 @@ def evaluate(
     Of an ensemble, losses are those of RUN alone; what is written is the ensemble's.
     """
     machine = Machine(device, threads, batch)
+    if against and ensemble:
+        raise typer.BadParameter("runs beside each other decide alone; leave out --ensemble")
+    if out is not None and not against:
+        raise typer.BadParameter("--out belongs to --against")
+    with quick_imports():
+        from elman.cli.opening import check_target, layout_of, open_run, tell
+
+    layout = layout_of(setting, format=format, columns=columns, delimiter=delimiter, encoding=encoding)
     if against:
-        if ensemble:
-            raise typer.BadParameter("runs beside each other decide alone; leave out --ensemble")
-        with quick_imports():
-            from elman.cli.lengths import compare
+        from elman.cli.lengths import compare
 
         compare(
             [run, *against],
             file,
             target,
             setting,
+            layout,
             as_json=as_json,
             out=out,
             trust_code=trust_code,
             machine=machine,
         )
         return
-    if out is not None:
-        raise typer.BadParameter("--out belongs to --against")
-    with quick_imports():
-        from elman.cli.opening import check_target, layout_of, open_run, tell
-
-    layout = layout_of(setting, format=format, columns=columns, delimiter=delimiter, encoding=encoding)
-    predictor = open_run(
-        run,
-        setting,
-        ensemble,
-        machine=machine,
-        trust_code=trust_code,
-        files=layout,
-    )
+    predictor = open_run(run, setting, ensemble, machine=machine, trust_code=trust_code, files=layout)
     check_target(target, layout)
     measures, repairs = predictor.evaluate(file, target)
     tell(repairs)

@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elman.cli.options import AsJson, Batch, Device, Ensemble, Machine, Quiet, Run, Set, Threads, TrustCode
+from elman.cli.options import (
+    AsJson,
+    Batch,
+    Columns,
+    Delimiter,
+    Device,
+    Encoding,
+    Ensemble,
+    Format,
+    Machine,
+    Quiet,
+    Run,
+    Set,
+    Threads,
+    TrustCode,
+)
 from elman.cli.output import put, put_json, tell_unseen
 from elman.cli.startup import quick_imports
 from elman.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from elman.predictor import Predictor
     from elman.tasks.predictions import Prediction
+    from elman.text.records import Record
 
 
 def generate(
     run: Run,
+    file: Annotated[
+        str | None,
+        typer.Argument(help="Prompts: one a line, or a .csv, .tsv, .jsonl file; - is stdin."),
+    ] = None,
     prompt: Annotated[
         list[str], typer.Option(help="A beginning, a class or a source; may be repeated.")
     ] = [],  # noqa: B006
     number: Annotated[int, typer.Option("--number", "-n", min=1, help="Sequences for each prompt.")] = 1,
+    format: Format = None,
+    columns: Columns = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     setting: Set = [],  # noqa: B006
     trace: Annotated[bool, typer.Option(help="Show the unrolling step by step.")] = False,
     ensemble: Ensemble = [],  # noqa: B006
@@ -34,32 +60,58 @@ def generate(
 ) -> None:
     """Let a model write: continuations, sequences of a class, outputs of a source."""
     machine = Machine(device, threads, batch)
+    if file is not None and prompt:
+        raise typer.BadParameter("prompts come from a file or from --prompt; leave out one of them")
     with quick_imports():
-        from elman.cli.opening import open_run
+        from elman.cli.opening import chunks, layout_of, open_run, tell
+        from elman.text.files import Repairs
 
-    predictor = open_run(run, setting, ensemble, machine=machine, trust_code=trust_code)
-    writer, settings = predictor.generation().writer, predictor.decoding
-    prompts = prompt or writer.usual_prompts()
-    if not prompts:
-        kind = f"{run} is a {predictor.config.task} model"
+    layout = layout_of(setting, format=format, columns=columns, delimiter=delimiter, encoding=encoding)
+    predictor = open_run(run, setting, ensemble, machine=machine, trust_code=trust_code, files=layout)
+    writer, repairs, unseen = predictor.generation().writer, Repairs(), set[str]()
+    if file is None:
+        parts = iter([prompts_of(predictor, prompt)])
+    else:
+        parts = chunks(file, predictor.read(file, layout, repairs), batch)
+    for records in parts:
+        for one in written(predictor, records, number, trace=0 if trace else None):
+            unseen |= {str(one.asked)} if one.unseen else set()
+            if as_json:
+                put_json({key: value for key, value in one.as_json().items() if key != "prediction"})
+                continue
+            before = f"{one.asked}{writer.gap(str(one.asked))}" if writer.goes_on else ""
+            others = [] if one.written is None else [best.text for best in one.written.n_best]
+            for text in others or [one.line]:
+                put(f"{before}{text}".replace("\n", "⏎") if file is not None else f"{before}{text}")
+            if trace:
+                put(unrolled(one))
+    tell(repairs)
+    tell_unseen(len(unseen))
+
+
+def prompts_of(predictor: Predictor, prompts: list[str]) -> list[Record]:
+    """The prompts of the command line, or those that are usual."""
+    from elman.predictor import checked
+    from elman.text.records import Record
+
+    writer = predictor.generation().writer
+    found = checked(prompts, "prompts") or writer.usual_prompts()
+    if not found:
+        kind = f"{predictor.run} is a {predictor.config.task} model"
         raise ArgumentError(f"{kind}, which writes from {writer.wanted}; give one with --prompt")
-    seed = 0 if settings is None else settings.seed
-    unseen = set()
-    for beginning, copy in itertools.product(prompts, range(number)):
+    role = predictor.task.roles[0]
+    return [Record({role: text}, "--prompt", number) for number, text in enumerate(found, 1)]
+
+
+def written(
+    predictor: Predictor, records: list[Record], number: int, *, trace: int | None
+) -> Iterator[Prediction]:
+    """What each prompt becomes, so many times."""
+    seed = 0 if predictor.decoding is None else predictor.decoding.seed
+    for record, copy in itertools.product(records, range(number)):
         # What is drawn differs from copy to copy, because the seed goes on.
         drawn = predictor.with_settings({"decoding.seed": (seed + copy) % 2**64})
-        [one] = drawn.generate([beginning], trace=0 if trace else None)
-        unseen |= {beginning} if one.unseen else set()
-        if as_json:
-            put_json({key: value for key, value in one.as_json().items() if key != "prediction"})
-            continue
-        before = f"{one.asked}{writer.gap(beginning)}" if writer.goes_on else ""
-        others = [] if one.written is None else [best.text for best in one.written.n_best]
-        for text in others or [one.line]:
-            put(f"{before}{text}")
-        if trace:
-            put(unrolled(one))
-    tell_unseen(len(unseen))
+        yield from (answer for _, answer in drawn.answers([record], trace=trace))
 
 
 def unrolled(one: Prediction) -> str:
