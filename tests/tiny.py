@@ -6,10 +6,12 @@ import os
 import random
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from typing import NamedTuple
 from unittest import mock
 
 import torch
+import typer.main
 
 from elman.cli.main import run as run_command
 from elman.config import parse_settings, validate
@@ -22,6 +24,7 @@ from elman.training.settings import make_task, settings_class
 
 LONG = int(os.environ.get("ELMAN_LONG", "0"))  # each is 1,000 flipped bits and a chain of kills of every run
 COMMAND = [sys.executable, "-c", "from elman.cli.main import run; run()"]
+made_once = cache(typer.main.get_command)  # else half of the time of a small command goes there
 NOUNS = {"dog": "Rex", "cat": "Tom", "horse": "Star", "bird": "Kiki"}
 VERBS = ("sees", "likes", "finds", "feeds")
 ADVERBS = ("often", "never", "gladly", "today", "again")
@@ -102,6 +105,7 @@ def elman(*arguments, stdin=b""):
     with (
         mock.patch.object(sys, "argv", ["elman", *map(str, arguments)]),
         mock.patch.object(sys, "stdin", given),
+        mock.patch.object(typer.main, "get_command", made_once),
         redirect_stdout(out),
         redirect_stderr(err),
     ):

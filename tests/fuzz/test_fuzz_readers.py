@@ -28,9 +28,10 @@ Case = tuple[bytes, ...]
 
 
 def lines_of(data: bytes) -> list[str]:
-    """The plain definition: what lies between line feeds, without the mark and without carriage returns."""
+    """The plain definition: what lies between line feeds, without marks and without carriage returns."""
     lines = data.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").split("\n")
-    return [line.rstrip("\r") for line in (lines if lines[-1] else lines[:-1])]
+    lines = [line.rstrip("\r") for line in (lines if lines[-1] else lines[:-1])]
+    return lines[:1] + [line.removeprefix("\ufeff") for line in lines[1:]]
 
 
 def check_error(error: ElmanError, texts: dict[str, list[str]]) -> None:

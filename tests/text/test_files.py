@@ -45,7 +45,10 @@ def texts(path, repairs=None):
         pytest.param(b"a\rb\nc\n", ["a\rb", "c"], {}, id="a return inside a line"),
         pytest.param(b"\xef\xbb\xbfa\n", ["a"], {"byte order mark removed": 1}, id="mark"),
         pytest.param(b"\xef\xbb\xbf", [], {"byte order mark removed": 1}, id="mark alone"),
-        pytest.param(b"a\n\xef\xbb\xbfb\n", ["a", "\ufeffb"], {}, id="mark later is a character"),
+        pytest.param(
+            b"a\n\xef\xbb\xbfb\n", ["a", "b"], {"byte order mark removed": 1}, id="files put together"
+        ),
+        pytest.param("a\ufeff\nb\ufeffc\n".encode(), ["a\ufeff", "b\ufeffc"], {}, id="mark in a line"),
         pytest.param(
             "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei\nj\n".encode(),
             ["a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei", "j"],

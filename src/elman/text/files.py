@@ -59,7 +59,7 @@ class Line:
 class Repairs(Counter[str]):
     """What was put right while reading, counted by kind. These are all the kinds there are:
 
-    * ``byte order mark removed``: the file began with U+FEFF
+    * ``byte order mark removed``: the file began with U+FEFF, or a line, where files were put together
     * ``Windows line end (CRLF) removed``: a line ended in ``\\r\\n``
     * ``blank line skipped``: only spaces and tabs, where a blank line means nothing
     * ``white space around a field removed``: spaces or tabs beside an unquoted field
@@ -107,6 +107,9 @@ def open_lines(
                 if number == 1 and encoding == UTF8 and not (raw := _checked_start(raw, name, repairs)):
                     continue
                 text = _decoded(raw, name, number, encoding).removesuffix("\n")
+                if text[:1] == "\ufeff" and (number > 1 or encoding != UTF8):
+                    text = text[1:]
+                    repairs["byte order mark removed"] += 1
                 if text[-1:] == "\r":
                     text = text.rstrip("\r")
                     repairs["Windows line end (CRLF) removed"] += 1
@@ -192,7 +195,7 @@ def _checked_start(raw: bytes, name: str, repairs: Repairs) -> bytes:
             raise not_text(f"the file is {kind}, not UTF-8 text", remedy=command)
     if len(raw) > 3 and raw.strip(b"\0\n") and not (any(raw[::2]) and any(raw[1::2])):
         said = "every second byte is NUL: the file seems to be UTF-16"
-        raise not_text(said, remedy="iconv -f UTF-16LE (or UTF-16BE) -t UTF-8")
+        raise not_text(said, remedy=f"say --encoding utf-16-{'le' if any(raw[::2]) else 'be'}")
     if raw.startswith(MARK):
         raw = raw[len(MARK) :]
         repairs["byte order mark removed"] += 1

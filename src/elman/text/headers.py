@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from statistics import median
 
-from elman.text.columns import DELIMITERS
+from elman.errors import DataError, SyntaxProblem
+from elman.text.columns import DELIMITERS, json_object
 from elman.text.files import Line, Repairs, inner_ending
 from elman.text.records import Source
 
@@ -23,7 +24,12 @@ FEW = 20  # distinct values, at most, of a column that holds labels
 
 
 def table_delimiter(source: Source, first: Line, repairs: Repairs) -> str:
-    """As said, or by the name; a .csv whose first line has no comma may have semicolons or tabs."""
+    """As said, or by the name; a .csv whose first line has no comma may have semicolons or tabs.
+
+    A first line that is an object of JSON begins no table.
+    """
+    if source.format is None and source.delimiter is None and is_object(first):
+        raise first.error(SyntaxProblem, "this is JSON, not a table", "say --format jsonl", 1)
     if source.delimiter is not None:
         return DELIMITERS.get(source.delimiter, source.delimiter)
     if inner_ending(source.path) != ".csv":
@@ -35,6 +41,14 @@ def table_delimiter(source: Source, first: Line, repairs: Repairs) -> str:
             )
             return other
     return ","
+
+
+def is_object(line: Line) -> bool:
+    """Is a line an object of JSON?"""
+    try:
+        return line.text.startswith("{") and bool(json_object(line))
+    except DataError:
+        return False
 
 
 def unnamed_columns(
@@ -56,7 +70,7 @@ def unnamed_columns(
         said = f"is taken for a header, as by --columns {named}"
         repairs.note(f"{shown}, {said}; --columns {data} reads it as an example")
         return True, in_order
-    if is_header(first) or (not source.asked and suspected_header(rows)):
+    if is_header(first) or {*roles} & {*lowered} or (not source.asked and suspected_header(rows)):
         repairs.note(
             f"{shown}, may be a header, but is an example here; --columns {named} reads it as a header"
         )

@@ -41,15 +41,20 @@ def token_origin(
     return Origin(tuple(texts.values()), names=names, delimiter=delimiter, words=places, tag=tag)
 
 
-def without_comments(lines: list[Line], delimiter: str, repairs: Repairs) -> list[Line]:
-    """The words of a sentence: lines before the first one that begin with # and do not fit its columns go."""
-    words = next((number for number, line in enumerate(lines) if not line.text.startswith("#")), None)
+def without_comments(lines: list[Line], delimiter: str, width: int, repairs: Repairs) -> list[Line]:
+    """The words of a sentence: lines before the first one that begin with # and do not fit its columns go.
+
+    width: how many columns a word has, where all lines begin so.
+    """
+    words = next((number for number, line in enumerate(lines) if not line.text.startswith("#")), len(lines))
     if not words:
         return lines
-    width = len(single_row(lines[words], delimiter, Repairs()).cells)
+    if words < len(lines):
+        width = _cells(lines[words], delimiter)
     comments = [_cells(line, delimiter) != width for line in lines[:words]]
     first = comments.index(False) if False in comments else words
-    repairs["comment line skipped"] += first
+    if first:
+        repairs["comment line skipped"] += first
     return lines[first:]
 
 

@@ -35,17 +35,23 @@ class Columns(Reader):
         if source.delimiter is not None or inner_ending(source.path) in TABLES:
             delimiter = table_delimiter(source, first_line, repairs)
         wanted = source.wanted(roles)
-        for sentence in sentences(lines, repairs, delimiter):
-            if delimiter is None:
-                delimiter = _delimiter(sentence)
-            words = without_comments(sentence, delimiter, repairs)
+        found = sentences(lines, repairs, delimiter)
+        start = list(_to_first_word(found))
+        if not start:
+            return
+        sure = next(filter(_is_word, start[-1]), start[-1][0])  # unless there are but comments
+        if delimiter is None:
+            delimiter = "\t" if "\t" in sure.text.strip(" ") else " "
+        width = len(single_row(sure, delimiter, Repairs()).cells) if _is_word(sure) else len(roles)
+        for sentence in chain(start, found):
+            words = without_comments(sentence, delimiter, width, repairs)
             rows = [single_row(line, delimiter, repairs) for line in words]
-            if header is None:
+            if header is None and rows:
                 header, columns = _header(source, roles, columns, rows[0], repairs)
                 if header:
                     rows, sentence = rows[1:], [line for line in sentence if line is not words[0]]
-                if not rows:
-                    continue
+            if not rows:
+                continue
             first = rows[0]
             own = {role: columns[role] for role in wanted}
             if source.asked and len(first.cells) == 1:
@@ -61,7 +67,7 @@ class Columns(Reader):
                 check_width(row, width, reason, repairs, REMEDY)
                 add_row(tokens, row, numbers)
             beside = "\t" if delimiter == " " and len(first.cells) == 1 else delimiter
-            origin = token_origin(sentence, rows, beside, names=header) if source.asked else None
+            origin = token_origin(sentence, rows, beside, names=header or ()) if source.asked else None
             numbered = tuple(row.line.number for row in rows)
             yield Record(tokens, first.line.path, first.line.number, numbered, origin=origin)
 
@@ -84,7 +90,14 @@ def _header(
     return cells, columns | {role: one for role, (one,) in find_columns(first, wanted).items()}
 
 
-def _delimiter(lines: list[Line]) -> str:
-    """A tab if the first word's line has one; a comment tells nothing."""
-    word = next((line for line in lines if not line.text.startswith("#")), lines[0])
-    return "\t" if "\t" in word.text.strip(" ") else " "
+def _to_first_word(found: Iterator[list[Line]]) -> Iterator[list[Line]]:
+    """Sentences up to the first that tells the columns: more than what may be comments."""
+    for sentence in found:
+        yield sentence
+        if any(map(_is_word, sentence)):
+            return
+
+
+def _is_word(line: Line) -> bool:
+    """Is a line a word for sure? One that begins with # may be."""
+    return not line.text.startswith("#")

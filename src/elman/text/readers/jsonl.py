@@ -67,7 +67,10 @@ def _cells(line: Line, value: dict[str, Any]) -> list[str]:
     """The values of an object as cells of a table: lists and objects as JSON, null as nothing."""
     if all(isinstance(one, str) for one in value.values()):
         return list(value.values())
-    plain = json.loads(line.text)  # in which numbers are numbers
+    try:
+        plain = json.loads(line.text)  # in which numbers are numbers
+    except ValueError:  # unless one has more digits than Python reads
+        plain = value
     return [
         one if isinstance(one, str) else "" if one is None else json.dumps(plain[key], ensure_ascii=False)
         for key, one in value.items()
