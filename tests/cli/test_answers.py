@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from forked import python
 from tiny import elman
 from tiny_tasks import TEXTS, descend, ready, save
 
@@ -245,3 +246,35 @@ def test_what_was_read_before_a_mistake_is_answered(runs, tmp_path):
     code, _, err = elman("predict", runs["classify"], path, "--output", tmp_path / "out.csv")
     assert code == 3
     assert not (tmp_path / "out.csv").exists()
+
+
+PEAKS = """
+import resource, sys
+from elman.cli.main import run
+for name in ("few", "many"):
+    given, output = (f"{folder}/{{one}}{ending}" for one in (name, "out"))
+    sys.argv = ["elman", "predict", {run!r}, given, "--output", output]
+    try:
+        run()
+    except SystemExit as end:
+        assert not end.code
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "ending"), [("classify", ".csv"), ("tag", ".conll"), ("lm", ".jsonl")])
+def test_memory_does_not_grow_with_the_file(task, ending, runs, tmp_path):
+    """Twenty times as many records, each with a word of its own, need no more than a few buffers."""
+    line = {
+        ".csv": "word{} a dog,{}",
+        ".conll": "word{}\tX\ndog{}\tX\n",
+        ".jsonl": '{{"text": "word{}", "n": {}}}',
+    }
+    for name, count in (("few", 2_000), ("many", 40_000)):
+        rows = (line[ending].format(number, number) + "\n" for number in range(count))
+        head = "text,n\n" if ending == ".csv" else ""
+        (tmp_path / f"{name}{ending}").write_text(head + "".join(rows), encoding="utf-8")
+    code = PEAKS.format(run=str(runs[task]), folder=tmp_path, ending=ending)
+    few, many = map(int, python(code, OMP_NUM_THREADS="1").split())
+    assert many - few < 6_000  # KiB; to keep all records takes 20,000 and more
