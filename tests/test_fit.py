@@ -265,7 +265,7 @@ def test_some_are_held_out_as_the_settings_say(tmp_path):
 
 def test_texts_may_have_several_labels():
     texts, labels = ["red ball", "blue box", "grey stone"] * 4, [["red", "round"], ["blue"], []] * 4
-    model = elman.fit("classify", texts, labels, settings={"training.max_steps": 60, "model.hidden": 8})
+    model = elman.fit("classify", texts, labels, settings={"training.max_steps": 150, "model.hidden": 8})
     assert model.config.model.multilabel
     assert sorted(model.predict(["red ball"])[0]) == ["red", "round"]
     chances = model.predict_proba(["red ball", "blue box", ""])

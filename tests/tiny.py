@@ -101,7 +101,7 @@ def elman(*arguments, stdin=b""):
     """The command in this process, as a shell would see it; a traceback is raised, not swallowed."""
     out, err = io.StringIO(), io.StringIO()
     given = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
-    code = 0
+    code, threads = 0, torch.get_num_threads()  # which a command may set
     with (
         mock.patch.object(sys, "argv", ["elman", *map(str, arguments)]),
         mock.patch.object(sys, "stdin", given),
@@ -113,6 +113,8 @@ def elman(*arguments, stdin=b""):
             run_command()
         except SystemExit as end:
             code = end.code or 0
+        finally:
+            torch.set_num_threads(threads)
     return Answer(code, out.getvalue(), err.getvalue())
 
 

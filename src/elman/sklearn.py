@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
     problem = "elman.sklearn needs scikit-learn; pip install 'elman[sklearn]'"
     raise ModuleNotFoundError(problem, name="sklearn") from None
 
-from elman.errors import ArgumentError, is_text
+from elman.errors import ArgumentError, OneLabelError, is_text
 from elman.fitting import fit
 from elman.predictor import Predictor, checked
 
@@ -178,8 +178,11 @@ class SequenceTagger(SequenceEstimator):
     def fit(self, X: Texts, y: Any) -> Self:
         X, y = self._texts(X, reset=True), checked(self._targets(y), "y", lists=True)
         self.classes_ = np.unique([tag for tags in y for tag in tags])
-        check_classes(self.classes_)
-        return self._fitted(X, y)
+        try:
+            return self._fitted(X, y)
+        except OneLabelError:
+            check_classes(self.classes_)
+            raise
 
     def predict(self, X: Texts) -> list[list[str]]:
         texts = self._texts(X)

@@ -193,7 +193,7 @@ def test_conllu_keeps_all_and_says_more(runs, tmp_path):
 def test_objects_of_words_are_answered_by_the_sentence(ending, runs, tmp_path):
     path, output = tmp_path / "a.jsonl", tmp_path / f"out{ending}"
     path.write_text(
-        '{"id": 7, "words": ["the", "\\"cat\\""]}\n{"words": []}\n{"words": ["New York"], "tags": 0}\n'
+        '{"id": 7, "words": ["the", "\\"cat\\""]}\n{"words": []}\n{"words": ["New York"], "id": 0}\n'
     )
     code, out, err = elman("predict", runs["tag"], path)
     assert code == 0, err
@@ -206,7 +206,10 @@ def test_objects_of_words_are_answered_by_the_sentence(ending, runs, tmp_path):
         assert objects[0]["id"] == 7
         assert [one["prediction"] for one in objects] == tags
     elif ending == ".csv":
-        assert [row[:2] for row in read_table(found, ",")][:2] == [["id", "words"], ["7", 'the "cat"']]
+        assert [row[:2] for row in read_table(found, ",")][:2] == [
+            ["id", "words"],
+            ["7", json.dumps(["the", '"cat"'])],
+        ]
     else:
         assert [line.split("\t")[0] for line in found.split("\n") if line] == ["the", '"cat"', "New York"]
 

@@ -118,5 +118,5 @@ def test_a_message_lists_what_this_machine_can_use(monkeypatch):
     with pytest.raises(ArgumentError, match=r"backend is 'gpu'; it must be one of 'auto', 'loop'$"):
         RNN("lstm", 3, 5, backend="gpu")
     with pytest.raises(ConfigError, match=r"training\.device is 'gpu'; set 'cpu'$"):
-        find_device("gpu")
+        find_device("gpu", "training.device")
     assert "tf32" not in usable_precisions()

@@ -107,7 +107,7 @@ class Table:
             lines = conllu_lines(origin, answer, rows)
         else:
             delimiter = TABLES.get(self.kind) or (origin.delimiter if origin.delimiter == " " else "\t")
-            if not self._begun and origin.names:
+            if not self._begun and origin.names and origin.words:
                 new = free_names(column_names(self.top), origin.names)
                 self._out.write(row_text([*origin.names, *new], delimiter) + "\n")
             lines = column_lines(origin, answer, rows, delimiter)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.errors import ArgumentError, UnknownNameError, nearest
+from elman.errors import ArgumentError, UnknownNameError, nearest, shortened
 
 JSON = Mapping[str, "JSON"] | Sequence["JSON"] | str | float | None
 
@@ -240,11 +240,13 @@ class Confusion:
         places = self._occurring()
         labels = [self.labels[place] for place in places]
         cell = max(4, len(str(max(self.counts.values()))))
-        margin = max(len("gold ↓"), *map(len, labels)) + 2
+        margin = min(max(len("gold ↓"), *map(len, labels)), WIDEST_LABEL) + 2
         lines = ["gold ↓".ljust(margin) + " ".join(head.rjust(cell) for head in abbreviated(labels, cell))]
         for label, place in zip(labels, places, strict=True):
             counts = [str(self.counts[place, other] or "·") for other in places]
-            lines.append(label.ljust(margin) + " ".join(count.rjust(cell) for count in counts))
+            lines.append(
+                shortened(label, WIDEST_LABEL).ljust(margin) + " ".join(count.rjust(cell) for count in counts)
+            )
         return "\n".join(lines)
 
     def _mistakes(self) -> str:

@@ -22,13 +22,13 @@ ALL_BACKENDS: tuple[Backend, ...] = (TritonBackend(), CpuBackend(), LoopBackend(
 BACKENDS = ("auto", *(backend.name for backend in reversed(ALL_BACKENDS)))  # what a user may ask for
 
 
-@opaque
 def usable_backends() -> list[str]:
     """Those of ``BACKENDS`` that this machine can use."""
     here = {backend.name for backend in ALL_BACKENDS if backend.available()}
     return [name for name in BACKENDS if name == "auto" or name in here]
 
 
+@opaque
 def unroll_layer(
     cells: Sequence[RecurrentCell],
     x: Tensor,

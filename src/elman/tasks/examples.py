@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from elman.errors import shortened
 from elman.tensors.transfer import moved
 from elman.text.batches import plan_batches
 from elman.text.lexicon import Lexicon
@@ -125,7 +126,7 @@ def unseen_note(unseen: Counter[str]) -> str:
     >>> unseen_note(Counter({"B-LOC": 3}))
     "1 label that training never saw counts as wrong: 'B-LOC' (3)"
     """
-    shown = [f"{label!r} ({count:,})" for label, count in unseen.most_common(MOST_SHOWN)]
+    shown = [f"{shortened(label)!r} ({count:,})" for label, count in unseen.most_common(MOST_SHOWN)]
     shown += [f"{len(unseen) - MOST_SHOWN:,} more"] if len(unseen) > MOST_SHOWN else []
     said = (
         "1 label that training never saw counts"

@@ -21,8 +21,9 @@ def find_device(name: str, said: str = "device") -> torch.device:
         raise ConfigError(f"{said} is {name!r}; set {' or '.join(map(repr, here))}")
     if device.type == "cuda" and (device.index or 0) >= found:
         there = f"torch finds {found or 'no'} CUDA device{'s' * (found > 1)}"
+        remedy = f"set {said} = {'cuda' if found else 'cpu'!r}"
         kept = " (a run that is continued: in its config.toml, without its first line)" if "." in said else ""
-        raise ConfigError(f"{said} is {name!r}, but {there}; set {'cuda' if found else 'cpu'!r}{kept}")
+        raise ConfigError(f"{said} is {name!r}, but {there}; {remedy}{kept}")
     return device
 
 
