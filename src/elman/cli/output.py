@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TextIO, TypeAlias
+from typing import Any, NoReturn, TextIO, TypeAlias
 
 from elman.errors import BackendNotice, FontNotice, RunError, TrustNotice
 
@@ -46,27 +46,27 @@ def warn(line: str) -> None:
 
 def put(line: str) -> None:
     if sys.stdout is not None:  # so it is where the shell closed it
-        with written():
+        try:  # of which there are many
             sys.stdout.write(line + "\n")
+        except OSError as error:
+            unwritten(error)
 
 
 def flush() -> None:
     if sys.stdout is not None:
-        with written():
+        try:
             sys.stdout.flush()
+        except OSError as error:
+            unwritten(error)
 
 
-@contextmanager
-def written() -> Iterator[None]:
+def unwritten(error: OSError) -> NoReturn:
     """Output that nobody reads any more ends the program with 141; a full disk is an error."""
-    try:
-        yield
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python will flush what is left
-        if isinstance(error, BrokenPipeError):
-            raise SystemExit(141) from None
-        problem = f"the output cannot be written: {error.strerror}"
-        raise RunError(f"{problem}; make room, or write elsewhere") from None
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python will flush what is left
+    if isinstance(error, BrokenPipeError):
+        raise SystemExit(141) from None
+    problem = f"the output cannot be written: {error.strerror}"
+    raise RunError(f"{problem}; make room, or write elsewhere") from None
 
 
 @contextmanager

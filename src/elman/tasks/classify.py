@@ -284,32 +284,35 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         self, model: Classifier, texts: Sequence[str], *, partners: Partners = (), trace: int | None = None
     ) -> list[Prediction]:
         """The label of each text, or its labels, with all probabilities; a text without a word has none."""
-        lexicon, device = self.lexicon(), device_of(model)
-        split = [self.words.text.split(text) for text in texts]
+        names, several = self.labels.names, self.multilabel
         between = self.config.data.labels_separator or "|"
-        none: str | list[str] = [] if self.multilabel else ""
-        results = [
-            Prediction(none, text, "text", probabilities={}, between=between, read=0) for text in texts
-        ]
+        results: dict[int, Prediction] = {}
+        split = [self.words.text.split(text) for text in texts]
         real = [i for i, words in enumerate(split) if words]
+        none: str | list[str] = [] if several else ""
+        empty = Prediction(none, "", "text", {}, between=between, read=0)
         if not real:
-            return results
-        examples = Examples.in_memory([{"word": lexicon.ids(split[i])} for i in real], lexicon)
-        names = self.labels.names
-        for key in examples.in_order(*self.measured, tokens=self.positions, size=self.together):
-            scores = model(self._word_batch(examples, key, device))
-            chances = scores.sigmoid() if self.multilabel else scores.softmax(-1)
-            for i, row in zip(key, chances.tolist(), strict=True):
-                best = names[max(range(len(row)), key=row.__getitem__)]
-                read = examples.store.fields["word"][i]
-                results[real[i]] = replace(
-                    results[real[i]],
-                    value=self._chosen(row) if self.multilabel else best,
-                    probabilities=dict(zip(names, row, strict=True)),
-                    read=len(read),
-                    unknown=lexicon.unknown(read),
-                )
-        return results
+            return [replace(empty, asked=text) for text in texts]
+        with self._spare_lexicon() as lexicon:
+            examples = Examples.asked((split[i] for i in real), lexicon)
+            for key in examples.in_order(*self.measured, tokens=self.positions, size=self.together):
+                words = self._word_batch(examples, key, device_of(model))
+                scores = model(words)
+                chances = scores.sigmoid() if several else scores.softmax(-1)
+                lengths, unknown = words.lengths.tolist(), self._unknown(words)
+                for i, row, best, read, new in zip(
+                    key.tolist(), chances.tolist(), chances.argmax(-1).tolist(), lengths, unknown, strict=True
+                ):
+                    results[real[i]] = Prediction(
+                        self._chosen(row) if several else names[best],
+                        texts[real[i]],
+                        "text",
+                        dict(zip(names, row, strict=True)),
+                        between=between,
+                        read=read,
+                        unknown=new,
+                    )
+        return [results.get(i) or replace(empty, asked=text) for i, text in enumerate(texts)]
 
     def chances(self, model: Classifier, texts: Sequence[str]) -> Chances:
         """Of a text without a word all that is known is how frequent each label is in the training data."""

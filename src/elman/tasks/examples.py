@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from elman.tensors.transfer import moved
 from elman.text.batches import plan_batches
 from elman.text.lexicon import Lexicon
 from elman.text.records import Record
-from elman.text.store import Row, Store
+from elman.text.store import Ragged, Store
 
 if TYPE_CHECKING:
     from elman.tasks.base import AnyTask
@@ -38,9 +39,12 @@ class Examples:
     lexicon: Lexicon | None = None
 
     @classmethod
-    def in_memory(cls, rows: Iterable[Row], lexicon: Lexicon) -> Examples:
-        """Examples in memory whose words the lexicon has numbered."""
-        return cls(Store.in_memory(rows), lexicon.words, lexicon)
+    def asked(cls, texts: Iterable[Sequence[str]], lexicon: Lexicon) -> Examples:
+        """Texts of words that a model is asked about, as the lexicon numbers them."""
+        rows = [lexicon.ids(words) for words in texts]
+        offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        values = np.fromiter(chain.from_iterable(rows), np.int32, int(offsets[-1]))
+        return cls(Store({"word": Ragged(values, offsets)}), lexicon=lexicon)
 
     def __len__(self) -> int:
         return len(self.store)

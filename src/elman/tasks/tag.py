@@ -258,19 +258,18 @@ class Tag(WordTask[Tagger, TagBatch]):
         real = [i for i, words in enumerate(sentences) if words]
         if not real:
             return results
-        lexicon, device = self.lexicon(), device_of(model)
-        lower = self.config.text.lowercase
-        rows = [
-            {"word": lexicon.ids([word.lower() if lower else word for word in sentences[i]])} for i in real
-        ]
-        examples = Examples.in_memory(rows, lexicon)
-        for key in examples.in_order(*self.measured, tokens=self.positions, size=self.together):
-            words = self._word_batch(examples, key, device)
-            scores = model(words)
-            chances = scores.softmax(-1) if model.crf is None else model.crf.marginals(scores, words.lengths)
-            for b, (i, found) in enumerate(zip(key, _decoded(model, scores, words.lengths), strict=True)):
-                all_tags = chances[b, : len(found)].cpu().numpy().astype(np.float64)
-                results[real[i]] = Tagged(found, all_tags, lexicon.unknown(rows[i]["word"]))
+        lower, crf = self.config.text.lowercase, model.crf
+        spelt = ([word.lower() if lower else word for word in sentences[i]] for i in real)
+        with self._spare_lexicon() as lexicon:
+            examples = Examples.asked(spelt, lexicon)
+            for key in examples.in_order(*self.measured, tokens=self.positions, size=self.together):
+                words = self._word_batch(examples, key, device_of(model))
+                scores = model(words)
+                chances = scores.softmax(-1) if crf is None else crf.marginals(scores, words.lengths)
+                decoded = zip(_decoded(model, scores, words.lengths), self._unknown(words), strict=True)
+                rows = chances.double().cpu().numpy()
+                for i, row, (found, unknown) in zip(key, rows, decoded, strict=True):
+                    results[real[i]] = Tagged(found, row[: len(found)], unknown)
         return results
 
     def _best(self, chances: Sequence[float], tag: int, top: int) -> list[tuple[str, float]]:
@@ -285,7 +284,9 @@ class Tag(WordTask[Tagger, TagBatch]):
             return []
         shown = int(abs(lengths - 10).argmin())
         words = [examples.words[word] for word in examples.store.fields["word"][shown]]
-        gold = [self.labels.names[tag] for tag in examples.store.fields["tag"][shown]]
+        spelt = iter(examples.texts("unseen", [shown])[0])
+        tags = examples.store.fields["tag"][shown]
+        gold = [self.labels.names[tag] if tag >= 0 else next(spelt) for tag in tags]
         [one] = self._judged(model, [words])
         tagged = zip(words, (self.labels.names[tag] for tag in one.tags), gold, strict=True)
         return [" ".join(f"{w}/{f}" + ("" if f == g else f"✗{g}") for w, f, g in tagged)]

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -16,6 +17,8 @@ from elman.models.embedding import Ngrams, Pretrained, RareTokenDropout, WordBat
 from elman.tasks.base import Chances, Task
 from elman.tasks.examples import Examples, kept_texts, tensor
 from elman.tasks.statistics import Statistics
+from elman.tensors.rows import length_mask
+from elman.tensors.transfer import moved
 from elman.text.batches import pad
 from elman.text.fields import LabelField, State, WordField
 from elman.text.lexicon import Lexicon
@@ -23,6 +26,8 @@ from elman.text.reading import formats
 from elman.text.records import Record
 from elman.text.store import Row
 from elman.text.vocabulary import UNKNOWN
+
+REMEMBERED = 100_000  # words that a model in use keeps the numbers of
 
 M = TypeVar("M", bound=nn.Module)
 B = TypeVar("B")
@@ -91,7 +96,7 @@ class WordTask(Task[M, B]):
 
     def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:
         """A label that training never saw is −1, and kept as it is written."""
-        lexicon = lexicon or self.lexicon()
+        lexicon = self.lexicon() if lexicon is None else lexicon
         for record in records:
             labels, unseen = self.labels.known(self._labels_of(record))
             yield {
@@ -125,6 +130,25 @@ class WordTask(Task[M, B]):
 
     def lexicon(self) -> Lexicon:
         return self.words.lexicon()
+
+    @contextmanager
+    def _spare_lexicon(self) -> Iterator[Lexicon]:
+        """A lexicon for texts that are asked, with the words of earlier ones as long as these are not many.
+
+        One that is in use by another thread is not there.
+        """
+        lexicon = self.__dict__.pop("_spare", None)
+        lexicon = self.lexicon() if lexicon is None else lexicon
+        yield lexicon
+        if len(lexicon) < REMEMBERED:
+            self._spare = lexicon
+
+    def _unknown(self, words: WordBatch) -> list[int]:
+        """How many words of each text have neither an entry in the vocabulary nor a vector."""
+        new = (words.tokens == self.words.text.vocabulary.id(UNKNOWN)) & (words.vectors == 0)
+        real = length_mask(moved(words.lengths, new.device), words.places.shape[1])
+        found: list[int] = (new[words.places] & real).sum(1).tolist()
+        return found
 
     def _make_words(self, *, fresh: bool, ngrams: Ngrams | None = None) -> Words:
         settings, field = self.config.model, self.words

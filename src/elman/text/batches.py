@@ -66,8 +66,8 @@ def pad(rows: Sequence[Integers], value: int = 0) -> tuple[NDArray[np.int64], ND
     """
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     padded = np.full((len(rows), lengths.max(initial=0)), value, dtype=np.int64)
-    for place, row in enumerate(rows):
-        padded[place, : len(row)] = row
+    if padded.size:
+        padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)
     return padded, lengths
 
 

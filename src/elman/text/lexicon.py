@@ -1,7 +1,7 @@
 """The distinct words of some examples, each with its numbers: vocabulary, vectors, letters."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ class Lexicon:
         self._tokens: list[int] = []
         self._vectors: list[int] = []
         self._letters: list[NDArray[Any]] = []
+        self._no_letters = np.array([vocabulary.index[UNKNOWN]], dtype=np.int64)
 
     @property
     def words(self) -> list[str]:
@@ -45,13 +46,14 @@ class Lexicon:
 
     def ids(self, words: Iterable[str]) -> list[int]:
         """Numbers of words in this lexicon; new ones are taken in."""
-        find = self._places.get
-        return [place if (place := find(word)) is not None else self._add(word) for word in words]
+        words = list(words)
+        found = [*map(self._places.get, words)]
+        if None in found:
+            found = [self._add(word) if word not in self._places else self._places[word] for word in words]
+        return cast(list[int], found)
 
-    def unknown(self, ids: Iterable[int]) -> int:
-        """How many of these words have neither an entry in the vocabulary nor a vector."""
-        none = self.vocabulary.index[UNKNOWN]
-        return sum(self._tokens[i] == none and not self._vectors[i] for i in ids)
+    def __len__(self) -> int:
+        return len(self._tokens)
 
     def rows(self, ids: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
         """For words (U,): tokens (U,), rows of vectors (U,), letters (U, C) and their lengths (U,)."""
@@ -66,5 +68,5 @@ class Lexicon:
         self._vectors.append(self.vectors.get(word, self.vectors.get(word.lower(), 0)))
         spelt = word if len(word) <= LONGEST else word[: LONGEST // 2] + word[-LONGEST // 2 :]
         letters = [] if self.characters is None or word == UNKNOWN else self.characters.ids(spelt)
-        self._letters.append(np.array(letters or [self.vocabulary.index[UNKNOWN]], dtype=np.int64))
+        self._letters.append(np.array(letters, dtype=np.int64) if letters else self._no_letters)
         return place

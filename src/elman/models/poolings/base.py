@@ -1,6 +1,6 @@
 """The contract of a pooling: one vector for a sequence, from what the network put out along it."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,12 +22,14 @@ class Pooling(nn.Module):
     tensor([[2., 2.]])
     """
 
+    padding: ClassVar[float] = 0.0  # what ``pool`` finds at padding
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.width = self.output_size = check_size("width", width)
 
     def pool(self, outputs: Tensor, real: Tensor) -> Tensor:
-        """(B, output_size) for outputs (B, T, width), zero at padding; real (B, T) tells the steps."""
+        """(B, output_size) for outputs (B, T, width), ``padding`` at padding; real (B, T) tells the steps."""
         raise NotImplementedError(f"{type(self).__name__} writes no pool")
 
     def forward(self, unrolled: Unrolled, lengths: Any = None) -> Tensor:
@@ -38,4 +40,4 @@ class Pooling(nn.Module):
         if lengths is None or (B == 1 and int(torch.as_tensor(lengths)) == T):  # which may be very long
             return self.pool(outputs, real)
         real = length_mask(check_lengths(lengths, B, T, outputs.device), T)
-        return self.pool(outputs.masked_fill(~real[..., None], 0.0), real)
+        return self.pool(outputs.masked_fill(~real[..., None], self.padding), real)

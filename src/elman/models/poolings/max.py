@@ -9,5 +9,7 @@ from elman.models.poolings.base import Pooling
 class Max(Pooling):
     """``max_i h_i``, unit by unit."""
 
+    padding = -torch.inf
+
     def pool(self, outputs: Tensor, real: Tensor) -> Tensor:
-        return outputs.masked_fill(~real[..., None], -torch.inf).max(1).values
+        return outputs.max(1).values
