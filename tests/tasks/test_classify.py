@@ -172,3 +172,10 @@ def test_class_weights_survive_a_run_folder(tmp_path):
     one = ready("classify", tmp_path, {"training.class_weights": "balanced"})
     again = load(save(one, tmp_path / "run"))
     assert torch.equal(again.task._weights(CPU), one.task._weights(CPU))
+
+
+@pytest.mark.parametrize(("count", "said"), [(60, True), (10, False)])
+def test_columns_that_stand_the_other_way_round_are_suspected(count, said, tmp_path):
+    rows = "".join(f"{'ab'[n % 2]}\tsome words of text {n}\n" for n in range(count))
+    notes = ready("classify", tmp_path, data=rows).statistics.notes
+    assert any("--columns text=1,label=0" in note for note in notes) == said

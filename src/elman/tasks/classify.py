@@ -38,6 +38,7 @@ from elman.text.files import Repairs
 from elman.text.reading import read_fields
 from elman.text.records import Record, Source
 
+FEW = 20  # labels that are not too many, however few texts there are
 NGRAM_DROPOUT = 0.3  # so that the network does not lean on the n-grams alone
 
 
@@ -121,7 +122,13 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
     def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
         self.words.text.build_unit(record.fields["text"] for record in records)
         self._several = self.config.data.labels_separator is not None
-        return super().build_vocabularies(records)
+        seen = super().build_vocabularies(records)
+        if len(self.labels.names) > max(FEW, seen.examples / 2):
+            seen.notes.append(
+                f"{len(self.labels.names):,} labels for {seen.examples:,} texts: if the columns stand the "
+                "other way round, say so with --columns text=1,label=0"
+            )
+        return seen
 
     def _reads_letters(self, config: WordConfig) -> bool | None:
         """Raw words have capitals, numbers and misspellings to read; prepared ones have fewer."""
