@@ -281,3 +281,10 @@ def test_memory_does_not_grow_with_the_file(task, ending, runs, tmp_path):
     code = PEAKS.format(run=str(runs[task]), folder=tmp_path, ending=ending)
     few, many = map(int, python(code, OMP_NUM_THREADS="1").split())
     assert many - few < 6_000  # KiB; to keep all records takes 20,000 and more
+
+
+def test_a_table_with_commas_on_standard_input(runs):
+    given = b'text,label\n"a good, old one",x\n'
+    code, out, err = elman("predict", runs["classify"], "--format", "delimited", stdin=given)
+    assert (code, out.count("\n")) == (0, 1), err
+    assert "--delimiter comma is taken for granted" in err

@@ -26,6 +26,8 @@ FEW = 20  # distinct values, at most, of a column that holds labels
 def table_delimiter(source: Source, first: Line, repairs: Repairs) -> str:
     """As said, or by the name; a .csv whose first line has no comma may have semicolons or tabs.
 
+    A table on standard input may have commas.
+
     A first line that is an object of JSON begins no table.
     """
     if source.format is None and source.delimiter is None and is_object(first):
@@ -33,7 +35,10 @@ def table_delimiter(source: Source, first: Line, repairs: Repairs) -> str:
     if source.delimiter is not None:
         return DELIMITERS.get(source.delimiter, source.delimiter)
     if inner_ending(source.path) != ".csv":
-        return "\t"
+        if source.path != "-" or "\t" in first.text or "," not in first.text:
+            return "\t"
+        repairs.note("standard input: no tab in the first line; --delimiter comma is taken for granted")
+        return ","
     for other, name in ((";", "';'"), ("\t", "tab")):
         if "," not in first.text and other in first.text:
             repairs.note(
