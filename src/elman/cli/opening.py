@@ -22,7 +22,7 @@ from elman.text.columns import parse_columns
 from elman.text.files import Repairs
 from elman.training.sources import check_layout
 
-CHUNK = 8192  # records that are answered together
+CHUNK = 4096  # records that are answered together
 LARGE = 1 << 20  # weights of a matrix that several threads multiply by faster
 T = TypeVar("T")
 Layout = dict[str, Json]

@@ -27,7 +27,7 @@ from elman.text.records import Record
 from elman.text.store import Row
 from elman.text.vocabulary import UNKNOWN
 
-REMEMBERED = 100_000  # words that a model in use keeps the numbers of
+REMEMBERED = 20_000  # words that a model in use keeps the numbers of
 
 M = TypeVar("M", bound=nn.Module)
 B = TypeVar("B")
