@@ -271,3 +271,16 @@ def test_texts_may_have_several_labels():
     chances = model.predict_proba(["red ball", "blue box", ""])
     assert chances.shape == (3, 3)
     assert chances[0].sum() > 1.5
+
+
+def test_labels_must_be_there():
+    with pytest.raises(DataError, match="no text has a label"):
+        elman.fit("classify", ["a", "b"] * 5, [[]] * 10)
+
+
+def test_gradients_are_there_whatever_the_caller_does():
+    with torch.inference_mode():
+        model = elman.fit(
+            "classify", ["a", "b"] * 5, ["x", "y"] * 5, settings={"training.max_steps": 2, "model.hidden": 4}
+        )
+    assert sorted(model.labels) == ["x", "y"]

@@ -305,7 +305,7 @@ def test_answers_do_not_depend_on_threads_and_batches(saved):
 
 @pytest.mark.parametrize("name", ["threads", "batch"])
 def test_no_threads_and_no_batch_are_a_mistake(name, saved):
-    with pytest.raises(ArgumentError, match=f"{name} is 0; it must be at least 1"):
+    with pytest.raises(ArgumentError, match=f"{name} is 0; it must be a whole number, at least 1"):
         elman.load(saved[1], **{name: 0})
 
 
@@ -422,3 +422,18 @@ def test_an_ensemble_is_no_pickle(tmp_path):
     run = save(ready("lm", tmp_path), tmp_path / "run")
     with pytest.raises(ArgumentError, match="pickle the names of its runs"):
         pickle.dumps(elman.load(run, ensemble=[run]))
+
+
+def test_other_settings_make_a_task_of_its_own(saved):
+    _, run = saved
+    predictor = elman.load(run, batch=3)
+    other = predictor.with_settings({})
+    for name in ("chooser", "scorer"):
+        own = getattr(predictor.task, name)
+        assert getattr(other.task, name) is (other.task if own is predictor.task else own)
+    if predictor.task.chooser is not None:
+        predictor.predict(["a"])
+        again = predictor.with_settings({})
+        with predictor.task._spare_lexicon() as first, again.task._spare_lexicon() as second:
+            assert first is not second
+    assert pickle.loads(pickle.dumps(predictor)).task.together == 3

@@ -202,12 +202,14 @@ def _folder(out: str | Path | None) -> Iterator[Path]:
 def _own_state() -> Iterator[None]:
     """What training sets for the whole process, set back: torch's random numbers and its threads.
 
+    It needs gradients, whatever the caller does.
+
     There is one of each, so threads that train take turns.
     """
     with _TURNS:
         threads = torch.get_num_threads()
         try:
-            with torch.random.fork_rng(devices=()):
+            with torch.random.fork_rng(devices=()), torch.inference_mode(False), torch.enable_grad():
                 yield
         finally:
             torch.set_num_threads(threads)

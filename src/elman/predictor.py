@@ -35,7 +35,7 @@ from elman.training.learned import learned_files, load_learned
 from elman.training.loading import best_checkpoint, load_weights, model_with
 from elman.training.loop import count_parameters
 from elman.training.settings import check_code, make_task, read_config, settings_class
-from elman.training.sources import Reading, asked_source
+from elman.training.sources import Reading, asked_source, found, paired
 from elman.trust import Trust
 
 GPU_TIMES = 8  # as many positions go through a GPU at once: it is idle in between
@@ -84,7 +84,8 @@ class Predictor:
             raise ArgumentError("an ensemble cannot be pickled or copied; pickle the names of its runs")
         weights = {name: weight.cpu().numpy() for name, weight in self.model.state_dict().items()}
         texts = {"config": to_toml(self.config), "learned": learned_files(self.task)}
-        return {"run": self.run, "best": self.best, "weights": weights, **texts}
+        more = {"run": self.run, "best": self.best, "batch": self.task.together}
+        return {"weights": weights, **texts, **more}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         tables = parse_toml(state["config"], "a pickle")
@@ -94,6 +95,7 @@ class Predictor:
                 write_text(Path(folder) / name, text)
             load_learned(task, Path(folder))
         weights = {name: torch.from_numpy(np.array(weight)) for name, weight in state["weights"].items()}
+        size_batches(task, state.get("batch"), 1)
         Predictor.__init__(self, state["run"], task, model_with(weights, task), best=state["best"])
 
     @property
@@ -202,14 +204,19 @@ class Predictor:
             title=str(answer.asked),
         )
 
-    def evaluate(self, path: str | Path, target: str | Path | None = None) -> tuple[Measures, Repairs]:
+    def evaluate(
+        self, path: str | Path, target: str | Path | None = None, said: Collection[str] = ()
+    ) -> tuple[Measures, Repairs]:
         """Measures on a file laid out as the training data, or on ``builtin:NAME/test``; and repairs.
+
+        A folder or a pattern means all of its files; ``said`` is that of ``read``.
 
         With ``target``, the two are line-aligned files. Losses are those of the model alone, also in an
         ensemble; what is written is the ensemble's.
         """
         path, target = str(path), None if target is None else str(target)
-        reading = Reading(self.task, [(path, target)])
+        files = paired(found(path), target, "the file to evaluate")
+        reading = Reading(self.task, files, said=said)
         examples = encoded(self.task, reading)
         if not len(examples):
             raise EmptyError("no examples", path=path, remedy="give a file laid out as the training data")
@@ -275,8 +282,8 @@ def load(
     if isinstance(ensemble, (str, Path)):
         raise ArgumentError(f"ensemble is one run; give a list of them: [{str(ensemble)!r}]")
     for name, value in (("threads", threads), ("batch", batch)):
-        if value is not None and value < 1:
-            raise ArgumentError(f"{name} is {value}; it must be at least 1")
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ArgumentError(f"{name} is {value!r}; it must be a whole number, at least 1")
     run, place = Path(run), find_device(device)
     if threads is not None:
         torch.set_num_threads(threads)

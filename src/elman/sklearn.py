@@ -198,7 +198,7 @@ class SequenceTagger(SequenceEstimator):
         """The share of words whose tag is right."""
         pairs = zip(self.predict(X), y, strict=True)
         right = [found == gold for tags, golds in pairs for found, gold in zip(tags, golds, strict=True)]
-        return sum(right) / len(right)
+        return sum(right) / max(1, len(right))
 
     def _texts(self, X: Any, *, reset: bool = False) -> list[Any]:
         if not reset:
@@ -226,7 +226,7 @@ class SequenceToSequence(SequenceEstimator):
     def score(self, X: Texts, y: Iterable[str]) -> float:
         """The share of texts that come out exactly."""
         right = [bool(found == gold) for found, gold in zip(self.predict(X), y, strict=True)]
-        return sum(right) / len(right)
+        return sum(right) / max(1, len(right))
 
 
 def check_classes(classes: NDArray[Any]) -> None:

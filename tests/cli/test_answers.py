@@ -288,3 +288,51 @@ def test_a_table_with_commas_on_standard_input(runs):
     code, out, err = elman("predict", runs["classify"], "--format", "delimited", stdin=given)
     assert (code, out.count("\n")) == (0, 1), err
     assert "--delimiter comma is taken for granted" in err
+
+
+def test_line_ends_inside_cells_stay_inside_them(runs, tmp_path):
+    path, output = tmp_path / "a.csv", tmp_path / "out.csv"
+    path.write_text('text;label\n"two\nlines";x\n"a ""good"" one; so";y\n')
+    assert elman("predict", runs["classify"], path, "--output", output).code == 0
+    _, *rows = read_table(output.read_text(), ",")
+    assert [row[:2] for row in rows] == [["two\nlines", "x"], ['a "good" one; so', "y"]]
+
+
+def test_a_table_in_which_nobody_can_tell_what_is_asked_is_refused(runs, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id,kind,comment\n0,x,a good one\n")
+    for command in ("predict", "evaluate"):
+        answer = elman(command, runs["classify"], path)
+        assert (answer.code, answer.out, "E405" in answer.err) == (3, "", True)
+    assert elman("predict", runs["classify"], path, "--columns", "text=comment").out.count("\n") == 1
+
+
+def test_spans_are_for_taggers(runs):
+    answer = elman("predict", runs["classify"], "--spans", stdin=b"a\n")
+    assert (answer.code, "--spans is for taggers" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", 'id,body\n1,"the dog, a"\n2,\n'),
+        ("a.jsonl", '{"id": 1, "body": "the dog, a"}\n{"id": 2, "body": ""}\n'),
+    ],
+)
+def test_a_tagger_reads_a_column_of_texts(name, text, runs, tmp_path):
+    (tmp_path / name).write_text(text)
+    code, out, err = elman("predict", runs["tag"], tmp_path / name, "--columns", "text=body", "--json")
+    assert code == 0, err
+    assert [json.loads(line)["words"] for line in out.splitlines()] == [["the", "dog,", "a"], []]
+    output = tmp_path / "out.csv"
+    assert (
+        elman("predict", runs["tag"], tmp_path / name, "--columns", "text=body", "--output", output).code == 0
+    )
+    assert [row[0] for row in read_table(output.read_text(), ",")] == ["id", "1", "2"]
+
+
+def test_quotes_between_tabs_are_told_of(runs, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text('"he said ""good"" twice"\tx\n')
+    answer = elman("predict", runs["classify"], path)
+    assert (answer.code, "between tabs quotes are letters" in answer.err) == (0, True), answer.err

@@ -1,5 +1,7 @@
 """More than one of something: files to train on, labels of a text, labels that training never saw."""
 
+import csv
+import io
 import json
 
 import pytest
@@ -75,6 +77,7 @@ def test_a_changed_file_of_several_changes_what_identifies_them(files):
     [
         (["--train", "{}/all/*.txt"], "E411: there is no file"),
         (["--train", "{}/all/b.tsv", "--train", "{}/all"], "is named twice"),
+        (["--train", "{}/all/b.tsv", "--train", "{}/all/../all/b.tsv"], "is named twice"),
         (["--train", "{}/all/b.tsv", "--train", "builtin:topics"], "it stands alone"),
         (["--train", "{}/all", "--train-target", "{}/all/b.tsv"], "are 3 and 1 files"),
     ],
@@ -140,3 +143,78 @@ def test_threads_batch_and_device_of_every_command_that_uses_a_run(files):
     for command in (["predict", run, path], ["evaluate", run, path], ["score", run, path], ["generate", run]):
         answer = elman(*command, "--device", "cuda:7")
         assert (answer.code, "device is 'cuda:7'" in answer.err) == (2, True)
+
+
+def test_the_best_labels_beside_a_set_of_them(tmp_path):
+    table = write(tmp_path / "a.tsv", "".join(f"{text}\t{labels}\n" for text, labels in ROWS))
+    train("--train", table, "--labels-separator", "|", "--out", tmp_path / "run", *NO_DEV)
+    for ending, read in ((".csv", lambda text: [*csv.DictReader(io.StringIO(text))]), (".jsonl", objects)):
+        output = tmp_path / f"out{ending}"
+        lines = write(tmp_path / "b.txt", "red ball\n\n")
+        assert elman("predict", tmp_path / "run", lines, "--top", "2", "--output", output).code == 0
+        first, empty = read(output.read_text())
+        assert {first["label_1"], first["label_2"]} < {"red", "blue", "round"}
+        assert float(first["probability_1"]) >= float(first["probability_2"]) > 0
+        assert "prediction_2" not in first
+        assert not empty["prediction"]
+
+
+def objects(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_validation_data_without_a_known_label_are_refused(files):
+    dev = write(files / "dev.tsv", "a song\tsound\n")
+    answer = elman(
+        "train", "classify", "--train", files / "all", "--dev", dev, "--out", files / "run", *SMALL
+    )
+    assert (answer.code, "no label is one of the training data" in answer.err) == (3, True)
+
+
+def test_a_lone_text_with_several_labels_decides_wherever_it_stands(tmp_path):
+    rows = [{"text": f"word{n}", "label": "ab"[n % 2]} for n in range(40)]
+    for place in range(0, 40, 9):
+        own = [*rows[:place], {"text": "both", "label": ["a", "b"]}, *rows[place:]]
+        path = write(tmp_path / f"{place}.jsonl", "".join(f"{json.dumps(one)}\n" for one in own))
+        train("--train", path, "--out", tmp_path / f"run{place}", *SMALL)
+        assert "multilabel = true" in (tmp_path / f"run{place}" / "config.toml").read_text()
+
+
+def test_numbers_of_columns_are_those_of_one_kind_of_file(tmp_path):
+    """The words of CoNLL-U are its forms, wherever they stood in what was trained on."""
+    path = write(tmp_path / "a.conll", "The\tx\tDET\ndog\ty\tNOUN\n\nA\tx\tDET\ncat\ty\tNOUN\n")
+    options = ["--columns", "word=0,tag=2", "--out", tmp_path / "run", *NO_DEV]
+    assert elman("train", "tag", "--train", path, *options).code == 0
+    lines = "".join(f"{n}\t{word}\t_\tX\t_\t_\t0\t_\t_\t_\n" for n, word in enumerate(("The", "dog"), 1))
+    trees = write(tmp_path / "b.conllu", f"{lines}\n")
+    answer = json.loads(elman("predict", tmp_path / "run", trees, "--json").out)
+    assert answer["words"] == ["The", "dog"]
+
+
+def test_a_folder_is_evaluated_as_its_files_together(files):
+    run = files / "run"
+    train("--train", files / "all", "--out", run, *NO_DEV)
+    assert json.loads(elman("evaluate", run, files / "all", "--json").out)["examples"] == 4
+
+
+def test_a_separator_of_labels_in_evaluation(tmp_path):
+    listed = [{"text": text, "label": [one for one in labels.split("|") if one]} for text, labels in ROWS]
+    objects = write(tmp_path / "b.jsonl", "".join(f"{json.dumps(one)}\n" for one in listed))
+    train("--train", objects, "--out", tmp_path / "run", *NO_DEV)
+    table = write(tmp_path / "a.tsv", "".join(f"{text}\t{labels}\n" for text, labels in ROWS))
+    figures = elman("evaluate", tmp_path / "run", table, "--labels-separator", "|", "--json").out
+    assert figures == elman("evaluate", tmp_path / "run", objects, "--json").out
+
+
+def test_a_run_that_is_there_asks_for_resume(files):
+    train("--train", files / "all", "--out", files / "run", *NO_DEV)
+    answer = elman("train", "--out", files / "run")
+    assert (answer.code, "add --resume to continue it" in answer.err) == (2, True)
+
+
+def test_lines_of_fasttext_are_told_how_to_read_them(tmp_path):
+    path = write(tmp_path / "a.txt", "__label__x some words\n__label__y other words\n")
+    answer = elman("train", "classify", "--train", path, "--out", tmp_path / "run", *NO_DEV)
+    assert "say --delimiter space --columns label=0,text=1" in answer.err
+    options = ["--delimiter", "space", "--columns", "label=0,text=1"]
+    train("--train", path, "--out", tmp_path / "run", *options, *NO_DEV)

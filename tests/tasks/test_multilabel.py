@@ -77,3 +77,18 @@ def test_other_losses_of_labels():
     doubled = label_loss(logits, targets, weights=torch.tensor([2.0, 2.0])) - label_loss(logits, targets)
     there = F.binary_cross_entropy(logits.sigmoid(), targets, reduction="none")[targets > 0].sum()
     assert float(doubled) == pytest.approx(float(there))
+
+
+def test_a_run_that_knows_one_label_a_text_refuses_several(tmp_path):
+    """Also one of an earlier version, whose settings say nothing of it."""
+    one = ready("classify", tmp_path)
+    one.task.config = one.task.config.model_copy(
+        update={"model": one.task.config.model.model_copy(update={"multilabel": None})}
+    )
+    with pytest.raises(LabelError, match="2 labels instead of one"):
+        encoded(one.task, [Record({"text": "a dog", "label": ["animal", "thing"]}, "a.jsonl", 1)])
+
+
+def test_a_text_without_a_word_has_the_frequencies_of_labels(one):
+    [row] = one.task.chances(one.model, [""])
+    assert dict(zip(one.task.labels.names, row, strict=True)) == {"blue": 0.4, "red": 0.4, "round": 0.4}

@@ -599,7 +599,10 @@ MISTAKEN = {
     "quote as delimiter": ({"delimiter": '"'}, "must be tab"),
     "negative": ({"columns": {"text": 0, "label": -1}}, "label is -1, but columns are counted from 0"),
     "truth as column": ({"columns": {"text": True}}, "neither a number nor a name"),
-    "role missing": ({"columns": {"text": 0, "lable": 1}}, "no column is named for 'label'; did you mean"),
+    "role missing": (
+        {"columns": {"text": 0, "lable": 1}},
+        "a column is named for 'lable'; did you mean 'label'?",
+    ),
     "number in json": ({"format": "jsonl", "columns": {"text": 0, "label": "b"}}, "name a key"),
     "second file of a csv": ({"target": "b", "format": "delimited"}, "not 'parallel'"),
     "no second file": ({"format": "parallel"}, "need 2 files, not 1"),

@@ -124,10 +124,22 @@ def column_names(top: int | None) -> list[str]:
 
 
 def answer_columns(answer: Prediction, top: int | None) -> dict[str, str]:
-    """Names of new columns and what stands in them; what there is none of is empty."""
-    best = [(answer.line, answer.confidence), *answer.best(top or 1)[1:]]
+    """Names of new columns and what stands in them; what there is none of is empty.
+
+    Beside a set of labels stand the most probable ones, each with its own probability.
+    """
+    best = [(answer.line, answer.confidence), *further(answer, top)]
     cells = [cell for text, chance in best for cell in (text, number(chance))]
-    return dict(zip_longest(column_names(top), cells, fillvalue=""))
+    names = column_names(top)
+    if answer.several:
+        numbers = range(1, (top or 0) + 1)
+        names = [*names[:2], *(f"{name}_{place}" for place in numbers for name in ("label", "probability"))]
+    return dict(zip_longest(names, cells, fillvalue=""))
+
+
+def further(answer: Prediction, top: int | None) -> list[tuple[str, float]]:
+    """What is told besides the answer: the next most probable ones, or the labels that make up a set."""
+    return answer.best(top or 0) if answer.several else answer.best(top or 1)[1:]
 
 
 def tag_columns(answer: Prediction, top: int | None) -> list[list[str]] | None:
@@ -183,8 +195,9 @@ def json_line(record: Record, origin: Origin, answer: Prediction, top: int | Non
         if answer.alternatives is not None:
             found["alternatives"] = answer.as_json()["alternatives"]
     else:
-        for place, (text, chance) in enumerate(answer.best(top or 1)[1:], 2):
-            found |= {f"prediction_{place}": text, f"confidence_{place}": chance}
+        kind, sure, first = ("label", "probability", 1) if answer.several else ("prediction", "confidence", 2)
+        for place, (text, chance) in enumerate(further(answer, top), first):
+            found |= {f"{kind}_{place}": text, f"{sure}_{place}": chance}
     if origin.names and not origin.delimiter:
         whole = origin.lines[0].strip()
         named = dict(zip(free_names(found, origin.names), found.values(), strict=True))
@@ -236,7 +249,7 @@ def conllu_lines(origin: Origin, answer: Prediction, rows: Sequence[Sequence[str
 
 def placed_spans(record: Record, answer: Prediction) -> list[Json]:
     origin = record.origin
-    line = None if origin is None or origin.words or origin.names else origin.lines[0]
+    line = None if origin is None or origin.words or origin.cells else origin.lines[0]
     found: list[Json] = [*answer.placed_spans(line)]
     return found
 
@@ -256,5 +269,5 @@ def row_text(cells: Sequence[str], delimiter: str) -> str:
     if delimiter not in QUOTING:
         return delimiter.join(cell.replace(delimiter, " ").replace("\n", " ") for cell in cells)
     out = io.StringIO()
-    csv.writer(out, delimiter=delimiter, lineterminator="").writerow(cells)
-    return out.getvalue()
+    csv.writer(out, delimiter=delimiter, lineterminator="\n").writerow(cells)  # which it quotes in cells
+    return out.getvalue().removesuffix("\n")

@@ -23,6 +23,9 @@ Format = Annotated[
 ]
 Columns = Annotated[str | None, typer.Option(help="Which column is what: text=1,label=0, text=title+body.")]
 Delimiter = Annotated[str | None, typer.Option(help="tab, comma, space or one character.")]
+LabelsSeparator = Annotated[
+    str | None, typer.Option(help="What stands between several labels of a text, as '|' (classify).")
+]
 Encoding = Annotated[
     str | None, typer.Option(help="Of the file, if it is not UTF-8: latin-1, cp1252, utf-16.")
 ]

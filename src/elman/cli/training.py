@@ -102,6 +102,8 @@ def train(
         trust.add(named_code((name for _, name in part_names(config)), None).values())
     if continued:
         check_same(config, read_config(run, trust))
+    elif config is None and (run / "config.toml").is_file():
+        raise ConfigError(f"{run} is a run; add --resume to continue it, or name a task and another folder")
     elif config is None:
         raise ConfigError(f"{run} holds nothing to resume; start it with a task and --train")
     else:

@@ -198,6 +198,9 @@ class Task(ABC, Generic[M, B]):
         """The same task with other settings, of which the text is read in the same way."""
         other = copy(self)
         other.config = config
+        for name in ("scorer", "chooser"):
+            if getattr(self, name) is self:
+                setattr(other, name, other)
         return other
 
     # What was learned from the text

@@ -1,6 +1,6 @@
 """Sequence classification: one label for a whole text (rows C1 and C2)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -100,6 +100,7 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
 
     def __init__(self, config: ClassifySettings) -> None:
         super().__init__(config, "label")
+        self._texts = 0  # of the training data
 
     @property
     def multilabel(self) -> bool:
@@ -122,8 +123,10 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
     def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
         self.words.text.build_unit(record.fields["text"] for record in records)
         self._several = self.config.data.labels_separator is not None
+        self._counting = True
         seen = super().build_vocabularies(records)
-        if len(self.labels.names) > max(FEW, seen.examples / 2):
+        self._counting, self._texts = False, seen.examples
+        if len(self.labels.names) > max(FEW, min(seen.types, seen.examples / 2)):
             seen.notes.append(
                 f"{len(self.labels.names):,} labels for {seen.examples:,} texts: if the columns stand the "
                 "other way round, say so with --columns text=1,label=0"
@@ -147,7 +150,7 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         labels = [label] if isinstance(label, str) else [*dict.fromkeys(label)]
         if len(labels) != 1:
             self._several = True
-            if self.config.model.multilabel is False:
+            if not self.multilabel and not (self._counting and self.config.model.multilabel is None):
                 raise record.error(
                     LabelError,
                     f"{len(labels)} labels instead of one",
@@ -253,7 +256,7 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
                 label = names[place] if place >= 0 else new[0]
                 confusion.add(label, names[best])
                 judges.add(names[best], [label])
-        counted = {"loss": loss / max(1, judged)}
+        counted = {"loss": loss / judged if judged else 0.0 if quick else None}
         figures = self._figures_of(sets) if self.multilabel else self._figures(confusion)
         size = {"tokens": tokens, "examples": len(examples)}
         return counted | figures | judges.values() | size | unseen_measures(unseen)
@@ -325,12 +328,11 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         """Of a text without a word all that is known is how frequent each label is in the training data."""
         counts = [self.labels.counts[name] for name in self.labels.names]
         usual = counts if any(counts) else [1] * len(counts)  # a run of an earlier version kept none
+        total = self._texts if self.multilabel else sum(usual)
         found = [dict(one.best(len(counts))) for one in self.predict(model, texts)]
-        listed = [[one[name] for name in self.labels.names] if one else usual for one in found]
-        rows = [np.array(row, dtype=np.float64) for row in listed]
-        return [
-            row if one and self.multilabel else row / row.sum() for row, one in zip(rows, found, strict=True)
-        ]
+        empty = np.array(usual, dtype=np.float64) / total
+        rows = [np.array([one[name] for name in self.labels.names]) if one else empty for one in found]
+        return rows if self.multilabel else [row / row.sum() for row in rows]
 
     def samples(self, model: Classifier, examples: Examples) -> list[str]:
         shown = []
@@ -345,7 +347,11 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         return shown
 
     def state(self) -> State:
-        return super().state() | {"label_counts": dict(self.labels.counts)}
+        return super().state() | {"label_counts": dict(self.labels.counts), "texts": self._texts}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        self._texts = int(state.get("texts", 0))
 
     def _weights(self, device: torch.device) -> Tensor | None:
         """n / (K · n_k) for class k, so that the mean weight of an example is 1.

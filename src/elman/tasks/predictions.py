@@ -122,6 +122,11 @@ class Prediction:
         return self.alternatives or [[one] for one in zip(self.value, self.probabilities, strict=True)]
 
     @property
+    def several(self) -> bool:
+        """Is it a set of labels?"""
+        return isinstance(self.value, list) and isinstance(self.probabilities, dict)
+
+    @property
     def confidence(self) -> float | None:
         """How probable the answer is; of tags, the least probable one. None where nothing could be asked.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -29,7 +30,7 @@ from elman.tensors.rows import pick, real_rows
 from elman.text.batches import pad
 from elman.text.fields import State
 from elman.text.files import Repairs
-from elman.text.reading import formats, read_tokens
+from elman.text.reading import formats, read_fields, read_tokens
 from elman.text.records import Record, Source
 from elman.text.vocabulary import MARKERS, UNKNOWN
 
@@ -96,7 +97,11 @@ class Tag(WordTask[Tagger, TagBatch]):
         return {**spans, "accuracy": True, "loss": False}
 
     def read(self, source: Source, repairs: Repairs) -> Iterator[Record]:
-        return read_tokens(source, self.roles, repairs)
+        """Sentences, a word a line; where a column of a table is named as ``text``, those that stand in it."""
+        if not source.asked or "text" not in (source.columns or {}):
+            return read_tokens(source, self.roles, repairs)
+        texts = read_fields(replace(source, format=None), ("text",), repairs)
+        return (replace(one, fields={"word": _words(one.fields["text"])}) for one in texts)
 
     def _words_of(self, record: Record) -> list[str]:
         words: list[str] = record.fields["word"]
@@ -207,7 +212,11 @@ class Tag(WordTask[Tagger, TagBatch]):
                 judges.add(found_tags, [gold_tags])
                 if self.spans:
                     counts.add([tag if is_span_tag(tag) else "O" for tag in gold_tags], found_tags)
-        measures: Measures = {"loss": loss / max(1, judged), "accuracy": right / total, "tokens": total}
+        measures: Measures = {
+            "loss": loss / judged if judged else 0.0 if quick else None,
+            "accuracy": right / total,
+            "tokens": total,
+        }
         if self.spans:
             measures |= {"precision": counts.precision, "recall": counts.recall, "f1": counts.f1}
             measures |= {"by_type": counts.as_json()["types"], "report": counts.table()}

@@ -5,14 +5,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 
 from elman.config import Config, ModelSettings, TextSettings, Whole, setting
-from elman.errors import OneLabelError
+from elman.errors import EmptyError, OneLabelError
 from elman.models.embedding import Ngrams, Pretrained, RareTokenDropout, WordBatch, Words
 from elman.tasks.base import Chances, Task
 from elman.tasks.examples import Examples, kept_texts, tensor
@@ -60,6 +60,7 @@ class WordTask(Task[M, B]):
     config: WordConfig
     measured: ClassVar[tuple[str, ...]] = ("word",)
     positions = 8000
+    _counting = False  # are the labels of the training data being looked at?
     _several = False  # may a text of the training data have another number of labels than one?
 
     def __init__(self, config: WordConfig, noun: str) -> None:
@@ -115,6 +116,9 @@ class WordTask(Task[M, B]):
 
     def fill_defaults(self, statistics: Statistics) -> None:
         """From labels that are all the same nothing can be learned; mostly they are another column."""
+        if not self.labels.names:
+            where, remedy = str(self.config.data.train), "look whether the right column or key was read"
+            raise EmptyError(f"no text has a {self.labels.noun}", path=where, remedy=remedy)
         if len(self.labels.names) == 1 and not self._several:
             data, noun = self.config.data, self.labels.noun
             text, label = self.roles
@@ -130,6 +134,11 @@ class WordTask(Task[M, B]):
 
     def lexicon(self) -> Lexicon:
         return self.words.lexicon()
+
+    def reconfigured(self, config: Config) -> Self:
+        other = super().reconfigured(config)
+        other.__dict__.pop("_spare", None)  # which is one task's
+        return other
 
     @contextmanager
     def _spare_lexicon(self) -> Iterator[Lexicon]:

@@ -205,11 +205,18 @@ def columns_of(source: Source, roles: tuple[str, ...], usual: Iterable[int | str
     """The column of each role that is read."""
     if source.columns is None:
         return dict(zip(source.wanted(roles), usual, strict=False))
-    roles = source.wanted(roles)
-    for role in roles:
-        if role not in source.columns:
-            raise source.error(f"no column is named for {role!r}; {nearest(role, source.columns)}")
-    return {role: source.columns[role] for role in roles}
+    for role in source.columns:
+        if role not in roles:
+            raise source.error(f"a column is named for {role!r}; {nearest(role, roles)}")
+    found = dict(source.columns)
+    for role, column in zip(roles, usual, strict=False):
+        if isinstance(column, str):  # a key that is called as the role is
+            found.setdefault(role, column)
+    for role in source.wanted(roles):
+        if role not in found:
+            given = ",".join(f"{name}={column}" for name, column in source.columns.items())
+            raise source.error(f"no column is named for {role!r}; name it too, as --columns {given},{role}=…")
+    return {role: found[role] for role in source.wanted(roles)}
 
 
 def paired_lines(source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[tuple[Line, ...]]:

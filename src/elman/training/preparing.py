@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.config import changed, to_toml
-from elman.errors import EmptyError, RunError
+from elman.errors import EmptyError, LabelError, RunError
 from elman.storage.files import explained, remove
 from elman.tasks.base import AnyTask
 from elman.tasks.examples import Examples, encoded, unseen_note
@@ -96,6 +96,9 @@ def _encoded(
             notes.append("too few examples to hold some out: validation is on the training data")
             examples = parts["train"]
         if expected is None and (unseen := examples.unseen):
+            if unseen.total() == len(examples.store.fields[task.roles[-1]].values):
+                remedy = "look whether the right column was read in both"
+                raise LabelError("no label is one of the training data", path=reading.path, remedy=remedy)
             notes.append(unseen_note(unseen))
         if not len(examples):
             raise EmptyError("no examples", path=reading.path, remedy="give a file that has some")

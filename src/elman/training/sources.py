@@ -1,6 +1,7 @@
 """Where examples come from: a user's files, a built-in corpus, or a part of the training data held out."""
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from elman.errors import ConfigError, FileError, nearest
 from elman.registry import CORPORA
 from elman.tasks.base import AnyTask
 from elman.text.files import UTF8, Repairs, file_digest, inner_ending
-from elman.text.records import Record, Source
+from elman.text.records import ENDINGS, Record, Source
 from elman.training.holding_out import by_number, by_strata
 
 BUILTIN = "builtin:"
@@ -36,6 +37,7 @@ class Reading:
     task: AnyTask
     files: Sequence[tuple[str, str | None]]
     held_out: bool | None = None
+    said: Collection[str] = ()  # settings of the layout that are meant for these very files
     repairs: Repairs = field(default_factory=Repairs)
     counts: Counter[str] = field(default_factory=Counter)  # of examples, by file
 
@@ -80,13 +82,19 @@ class Reading:
         return iter(by_strata(map(self._labels, self._all()), data.held_out, block))
 
     def _labels(self, record: Record) -> list[str]:
-        """The labels of an example, of which each is trained and judged."""
-        return [] if self.task.stratum is None else listed(record.fields[self.task.stratum])
+        """The labels of an example, of which each is trained and judged.
+
+        That a text has not one label is one more: it decides what a model is.
+        """
+        own = [] if self.task.stratum is None else listed(record.fields[self.task.stratum])
+        return own if len(own) == 1 or self.task.listed or self.task.stratum is None else [*own, "\0"]
 
     def _all(self) -> Iterator[Record]:
         if not self.builtin:
             for path, target in self.files:
-                yield from self.task.read(source_of(self.task.config.data, path, target), self.repairs)
+                yield from self.task.read(
+                    source_of(self.task.config.data, path, target, self.said), self.repairs
+                )
             return
         corpus, split = corpus_of(self.path, self.task.config.task)
         if corpus.task != self.task.config.task:
@@ -147,9 +155,10 @@ def found(files: Files) -> Files:
         if not own:
             raise FileError("there is no file", path=name, remedy="look at the folder or the pattern")
         paths += own
-    twice = [path for path, times in Counter(paths).items() if times > 1]
+    places = [path if path.startswith(BUILTIN) else os.path.realpath(path) for path in paths]
+    twice = [path for path, place in zip(paths, places, strict=True) if places.count(place) > 1]
     if twice:
-        raise ConfigError(f"{twice[0]} is named twice; name every file once")
+        raise ConfigError(f"{twice[-1]} is named twice; name every file once")
     return paths[0] if len(paths) == 1 else paths or None
 
 
@@ -159,28 +168,30 @@ def _hidden(path: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in inside.parts)
 
 
-def source_of(data: DataSettings, path: str, target: str | None = None) -> Source:
+def source_of(data: DataSettings, path: str, target: str | None = None, said: Collection[str] = ()) -> Source:
     """Files in the layout of the training data, unless they cannot be laid out so.
 
     One file is not laid out as two, nor two as one; and where training read lines with a separator, a
-    file whose name tells of columns or JSON has none.
+    file whose name tells of columns or JSON has none. Numbers of columns are those of one kind of file,
+    unless they are ``said`` of this one.
     """
     bare = Source(path, target, encoding=data.encoding)
     if target is not None and data.train_target is None:
         return bare
-    ending = inner_ending(path)
-    if (
-        data.separator is not None
-        and ending in TABLES
-        and ending != inner_ending((listed(data.train) or [""])[0])
-    ):
+    ending, trained = inner_ending(path), inner_ending((listed(data.train) or [""])[0])
+    if data.separator is not None and ending in TABLES and ending != trained:
         return bare
+    columns = data.columns
+    if "data.columns" not in said and ENDINGS.get(ending) != ENDINGS.get(trained):
+        columns = {
+            role: column for role, column in (columns or {}).items() if isinstance(column, str)
+        } or None
     one_for_two = target is None and data.train_target is not None
     layout = None if one_for_two and data.format == "parallel" else data.format
     return Source(
         path,
         target,
-        data.columns,
+        columns,
         data.delimiter,
         layout,
         separator=data.separator,
@@ -199,7 +210,7 @@ def asked_source(data: DataSettings, path: str, said: Collection[str] = ()) -> S
         data = data.model_copy(update={"encoding": UTF8})
     lines = data.format == "lines" and "data.format" in said
     if not lines and (inner_ending(path) in (*TABLES, *TOKENS) or any(key in LAYOUT for key in said)):
-        return replace(source_of(data, path), asked=True)
+        return replace(source_of(data, path, said=said), asked=True)
     return Source(path, format="lines", encoding=data.encoding, asked=True)
 
 

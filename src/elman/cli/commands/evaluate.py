@@ -16,6 +16,7 @@ from elman.cli.options import (
     Encoding,
     Ensemble,
     Format,
+    LabelsSeparator,
     Machine,
     Quiet,
     Run,
@@ -35,6 +36,7 @@ def evaluate(
     columns: Columns = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    labels_separator: LabelsSeparator = None,
     setting: Set = [],  # noqa: B006
     ensemble: Ensemble = [],  # noqa: B006
     against: Annotated[
@@ -66,6 +68,8 @@ def evaluate(
         from elman.cli.opening import check_target, layout_of, open_run, tell
 
     layout = layout_of(setting, format=format, columns=columns, delimiter=delimiter, encoding=encoding)
+    if labels_separator is not None:
+        layout["data.labels_separator"] = labels_separator
     if against:
         from elman.cli.lengths import compare
 
@@ -83,7 +87,7 @@ def evaluate(
         return
     predictor = open_run(run, setting, ensemble, machine=machine, trust_code=trust_code, files=layout)
     check_target(target, layout)
-    measures, repairs = predictor.evaluate(file, target)
+    measures, repairs = predictor.evaluate(file, target, layout)
     tell(repairs)
     if ensemble:
         say(f"losses and accuracy are those of {run} alone; what is written is the ensemble's")

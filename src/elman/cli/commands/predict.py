@@ -96,6 +96,8 @@ def predict(
     )
     if trace:
         predictor.generation("writes nothing; no trace")
+    if spans and not predictor.task.listed:
+        raise ArgumentError(f"{run} is a {predictor.config.task} model; --spans is for taggers")
     if top is not None and predictor.decoding is not None:
         predictor = predictor.with_settings(several(predictor.decoding, top))
     gallery = None if attention is None else Gallery(predictor, attention)

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from elman.cli.completion import comparator_names, run_folders
-from elman.cli.options import AsJson, Columns, Delimiter, Encoding, Format, Quiet, Set, TaskName, TrustCode
+from elman.cli.options import (
+    AsJson,
+    Columns,
+    Delimiter,
+    Encoding,
+    Format,
+    LabelsSeparator,
+    Quiet,
+    Set,
+    TaskName,
+    TrustCode,
+)
 from elman.cli.output import put_json, say
 from elman.cli.startup import quick_imports
 
@@ -44,9 +55,7 @@ def train(
     separator: Annotated[
         str | None, typer.Option(help="What stands between the two sides of a line: ' <SEPARATOR> '.")
     ] = None,
-    labels_separator: Annotated[
-        str | None, typer.Option(help="What stands between several labels of a text, as '|' (classify).")
-    ] = None,
+    labels_separator: LabelsSeparator = None,
     prefix: Annotated[str | None, typer.Option(help="What every line begins with, as 'IN: '.")] = None,
     setting: Set = [],  # noqa: B006
     baseline: Annotated[
