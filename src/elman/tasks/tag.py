@@ -97,7 +97,7 @@ class Tag(WordTask[Tagger, TagBatch]):
         return {**spans, "accuracy": True, "loss": False}
 
     def read(self, source: Source, repairs: Repairs) -> Iterator[Record]:
-        """Sentences, a word a line; where a column of a table is named as ``text``, those that stand in it."""
+        """Sentences, a word a line; where a column is named as ``text``, those that stand in it."""
         if not source.asked or "text" not in (source.columns or {}):
             return read_tokens(source, self.roles, repairs)
         texts = read_fields(replace(source, format=None), ("text",), repairs)
