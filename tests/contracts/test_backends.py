@@ -120,3 +120,11 @@ def test_a_message_lists_what_this_machine_can_use(monkeypatch):
     with pytest.raises(ConfigError, match=r"training\.device is 'gpu'; set 'cpu'$"):
         find_device("gpu", "training.device")
     assert "tf32" not in usable_precisions()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_a_card_can_be_used_by_its_name():
+    assert "triton" in usable_backends()
+    with pytest.raises(ArgumentError, match="'triton'"):
+        RNN("lstm", 3, 5, backend="tritno")

@@ -34,7 +34,7 @@ class TritonBackend(KernelBackend):
     name, devices = "triton", ("cuda",)
 
     def available(self) -> bool:
-        return torch.cuda.is_available() and unavailable(torch.device("cuda")) is None
+        return torch.cuda.is_available() and unavailable(torch.device("cuda", 0)) is None
 
     def obstacle(self, call: LayerCall) -> Refusal | None:
         missing = unavailable(call.x.device)
