@@ -1,5 +1,6 @@
 """A trained run and the lines that it is asked about, as commands open them."""
 
+import gc
 import os
 import stat
 import sys
@@ -22,7 +23,7 @@ from elman.text.columns import parse_columns
 from elman.text.files import Repairs
 from elman.training.sources import check_layout
 
-CHUNK = 4096  # records that are answered together
+CHUNK = 8192  # records that are answered together
 LARGE = 1 << 20  # weights of a matrix that several threads multiply by faster
 T = TypeVar("T")
 Layout = dict[str, Json]
@@ -52,6 +53,7 @@ def open_run(
         run, settings=settings, ensemble=ensemble, trust_code=trust_code, device=device, batch=batch
     )
     torch.set_num_threads(threads or usual_threads(predictor.model))
+    gc.freeze()  # what was imported and loaded stays: the collector need not look at it again
     return predictor
 
 
