@@ -7,6 +7,7 @@ from torch import sigmoid, tanh
 from torch.nn import functional as F
 
 from elman import Cell
+from elman.recurrence.functions import norm, rms
 
 
 class UserLSTM(Cell):
@@ -102,6 +103,32 @@ class Lopsided(Cell):
         a = tanh(x.g0 + h.g1) * sigmoid(x.g2 - h.g3) + tanh(x.g4 * h.g5)
         b = sigmoid(h.g6 + h.g7) * tanh(h.g8 + h.g9) + 0.1 * tanh(x.g10 + h.g11)
         return self.State(h=tanh(a + s.e), c=b, e=0.5 * (s.c + s.e))
+
+
+class Phased(Cell):
+    """Looks at all units, and multiplies what it computed: a step of several phases."""
+
+    state = ("h", "c", "d")
+    gates = ("a", "b")
+    vectors = ("gain",)
+    matrices = ("n", "m")
+
+    def R(self, x, h, s):
+        a, b = norm(x.a + h.a, h.b, epsilon=0.1)
+        r = sigmoid(x.b + b)
+        z = tanh(self.gain * a + self.n(r * s.h) + self.m(torch.softmax(s.c, -1)))
+        c = rms(s.c + self.n(z), epsilon=0.1) - 0.1 * z.mean(-1, keepdim=True)
+        return self.State(h=r * s.h + (1 - r) * z, c=c, d=torch.amax(z * s.d, -1, keepdim=True))
+
+
+class Ranked(Cell):
+    """A free-form cell: what it multiplies are its units in the order of their size."""
+
+    state = ("h",)
+    gates = ("a",)
+
+    def step(self, x, s, product):
+        return self.State(tanh(x.a + product(s.h.sort(-1).values, "a")))
 
 
 USER_CELLS = (UserLSTM, Everything, Readout, Decay, Deaf, Unbiased, Lopsided)

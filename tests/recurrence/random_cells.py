@@ -1,9 +1,11 @@
 """Random cells, and the question whether a backend computes what the plain loop computes.
 
 A seed gives a cell of random equations over all operations, random sizes, lengths, noise, start and use of
-the results. The definition is the loop over every row by itself, in float64: values and gradients, and
-where these are not numbers. Equations at random are often ill-conditioned; so a difference counts only if
-it is larger than what the loop itself does when its inputs change by some units in the last place.
+the results. There are two families: in the first, equations are pointwise; in the second, they also reduce
+over units and multiply by matrices, so that a step takes several phases. The definition is the loop over
+every row by itself, in float64: values and gradients, and where these are not numbers. Equations at random
+are often ill-conditioned; so a difference counts only if it is larger than what the loop itself does when
+its inputs change by some units in the last place.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from torch.nn import functional as F
 from elman import Cell
 from elman.layers.dropout import Regularisers
 from elman.recurrence.contract import NO_NOISE, Noise
+from elman.recurrence.functions import norm, rms
 
 UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": lambda a: -a,
@@ -73,6 +76,19 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "both": lambda a, b: (a > 0) & (b > 0),
     "either": lambda a, b: (a > 0) | ~(b > 0),
 }
+NUMBERS_OF_ROWS: dict[str, Callable[[Any], Any]] = {
+    "sum": lambda a: a.sum(-1, keepdim=True),
+    "mean": lambda a: torch.mean(a, dim=-1, keepdim=True),
+    "amax": lambda a: torch.amax(a, -1, keepdim=True),
+}
+OVER_UNITS: dict[str, Callable[..., Any]] = {
+    "softmax": lambda a: torch.softmax(a, -1),
+    "norm": norm,
+    "rms": rms,
+    "norm of two": lambda a, b: norm(a, b)[0],
+    "rms of two": lambda a, b: rms(a, b)[1],
+}
+DEEPEST = 3  # products of products
 TAME = ("sigmoid", "tanh", "add", "mul", "blend", "sub", "softsign", "sin")  # half of all operations
 Tree = tuple[Any, ...]
 
@@ -89,6 +105,55 @@ def grow(rng: random.Random, leaves: list[Tree], depth: int) -> Tree:
     return (kind, *(grow(rng, leaves, depth - 1) for _ in range(count)))
 
 
+class PhasedGrowth:
+    """Random expressions with reductions and learned products, sometimes twice of one value."""
+
+    def __init__(self, rng: random.Random, leaves: list[Tree], matrices: tuple[str, ...]) -> None:
+        self.rng, self.leaves, self.matrices = rng, leaves, matrices
+        self.multiplied: list[tuple[Tree, int]] = []  # with the depth of the products in it
+
+    def grow(self, depth: int, products: int = DEEPEST) -> Tree:
+        rng, drawn = self.rng, self.rng.random()
+        if depth == 0 or drawn < 0.12:
+            return grow(rng, self.leaves, 0)
+        if drawn < 0.35 and self.matrices and products:
+            return self._product(depth, products)
+        if drawn < 0.6:
+            kind = rng.choice([*NUMBERS_OF_ROWS, *OVER_UNITS])
+            count = 2 if kind.endswith("of two") else 1
+            return (kind, *(self._with_units(self.grow(depth - 1, products)) for _ in range(count)))
+        kind, *rest = grow(rng, [("place",)], 1)  # an operation, or nothing but the place
+        parts = [self.grow(depth - 1, products) if part == ("place",) else part for part in rest]
+        return (kind, *parts) if kind != "place" else self.grow(depth - 1, products)
+
+    def _product(self, depth: int, products: int) -> Tree:
+        known = [tree for tree, deep in self.multiplied if deep < products]
+        if known and self.rng.random() < 0.3:
+            value = self.rng.choice(known)
+        else:
+            value = self._with_units(self.grow(depth - 1, products - 1))
+            self.multiplied.append((value, _products_in(value)))
+        return ("product", self.rng.choice(self.matrices), value)
+
+    def _with_units(self, tree: Tree) -> Tree:
+        """The same, with a state where it is one number for a row: that cannot be reduced or multiplied."""
+        return tree if _has_units(tree) else ("add", tree, self.leaves[0])
+
+
+def _parts(tree: Tree) -> list[Tree]:
+    return [part for part in tree[1:] if isinstance(part, tuple)]
+
+
+def _products_in(tree: Tree) -> int:
+    return (tree[0] == "product") + max(map(_products_in, _parts(tree)), default=0)
+
+
+def _has_units(tree: Tree) -> bool:
+    if tree[0] in ("number", "option", *NUMBERS_OF_ROWS):
+        return False
+    return tree[0] in ("x", "h", "s", "v", "product") or any(map(_has_units, _parts(tree)))
+
+
 def value_of(tree: Tree, leaf: Callable[[str, str], Any], like: Any) -> Any:
     """The expression as torch computes it, on tensors or symbols; numbers become values like ``like``."""
     kind, *rest = tree
@@ -99,11 +164,15 @@ def value_of(tree: Tree, leaf: Callable[[str, str], Any], like: Any) -> Any:
     if kind == "where":
         a, b, c, d = (value_of(part, leaf, like) for part in rest[1:])
         return torch.where(COMPARE[rest[0]](a, b), c, d)
+    if kind == "product":
+        return leaf("matrix", rest[0])(value_of(rest[1], leaf, like))
     parts = [value_of(part, leaf, like) for part in rest]
-    return (UNARY | BINARY)[kind](*parts)
+    if kind in (*NUMBERS_OF_ROWS, *OVER_UNITS) and isinstance(parts[0], Tensor):
+        parts = [leaf("reduced", "")(part) for part in parts]
+    return (UNARY | BINARY | NUMBERS_OF_ROWS | OVER_UNITS)[kind](*parts)
 
 
-def random_class(rng: random.Random) -> type[Cell]:
+def random_class(rng: random.Random, *, phased: bool = False) -> type[Cell]:
     """A cell of 1–4 states, 0–6 gates, vectors, an option, and sometimes an output of its own."""
     states = tuple("hcmn"[: rng.randint(1, 4)])
     gate_names = tuple("abdefg"[: rng.randint(0, 6)])
@@ -111,12 +180,19 @@ def random_class(rng: random.Random) -> type[Cell]:
     leaves: list[Tree] = [("s", name) for name in states]
     leaves += [(kind, gate) for gate in gate_names for kind in ("x", "h") if rng.random() < 0.8] * 2
     leaves += [("v", name) for name in vector_names] + [("option", "k")]
-    trees = {name: grow(rng, leaves, rng.randint(1, 4)) for name in states}
+    matrix_names: tuple[str, ...] = ()
+    if phased:
+        matrix_names = tuple("UV"[: rng.randint(0, 2)])
+        growth = PhasedGrowth(rng, leaves, matrix_names)
+        trees = {name: growth.grow(rng.randint(1, 5)) for name in states}
+    else:
+        trees = {name: grow(rng, leaves, rng.randint(1, 4)) for name in states}
     shown = rng.choice([None, None, None, states])
 
     class Random(Cell):
-        state, gates, vectors = states, gate_names, vector_names
+        state, gates, vectors, matrices = states, gate_names, vector_names, matrix_names
         equations_written = trees
+        _shaken = 0.0  # by how much what is summed is changed, as another order of the sum would change it
 
         def __init__(self, *sizes: int, k: float = 0.5, **rest: Any) -> None:
             super().__init__(*sizes, **rest)
@@ -124,9 +200,11 @@ def random_class(rng: random.Random) -> type[Cell]:
 
         def R(self, x: Any, h: Any, s: Any) -> Any:
             def leaf(kind: str, name: str) -> Any:
-                if kind in ("v", "option"):
+                if kind == "reduced":
+                    return lambda a: a if not self._shaken else a * (1 + self._shaken * pattern(a))
+                if kind in ("v", "option", "matrix"):
                     found = getattr(self, name)
-                    return found if kind == "v" else torch.zeros_like(s[0]) + found
+                    return found if kind != "option" else torch.zeros_like(s[0]) + found
                 return getattr({"x": x, "h": h, "s": s}[kind], name)
 
             return self.State(*(value_of(trees[name], leaf, s[0]) for name in states))
@@ -134,6 +212,11 @@ def random_class(rng: random.Random) -> type[Cell]:
     if shown is not None:
         Random.O = lambda self, s: torch.cat([torch.tanh(s[0]), *s[1:]], -1)  # type: ignore[method-assign]
     return Random
+
+
+def pattern(a: Tensor) -> Tensor:
+    """Numbers between -1 and 1, another one for each unit."""
+    return torch.sin(7.0 * torch.arange(a.shape[-1], dtype=a.dtype))
 
 
 @dataclass
@@ -155,15 +238,17 @@ class Case:
         )
         used = f"outputs={self.shown is not None} finals={list(self.finals)} state={self.state is not None}"
         zoneout = {name: type(drawn).__name__ for name, drawn in self.noise.zoneout.items()}
-        noise = f"mask={self.noise.mask is not None} zoneout={zoneout}"
+        noise = f"mask={self.noise.mask is not None} zoneout={zoneout} drop={self.noise.weight is not None}"
         return f"{names} {used} {noise}\n  {self.cell.equations_written}"
 
 
-def random_case(seed: int, dtype: torch.dtype = torch.float64, *, wide: bool = False) -> Case:
-    """The case of a seed; ``wide``: sizes that a GPU's tiles care about."""
+def random_case(
+    seed: int, dtype: torch.dtype = torch.float64, *, wide: bool = False, phased: bool = False
+) -> Case:
+    """The case of a seed; ``wide``: sizes that a GPU's tiles care about; ``phased``: of the second family."""
     rng = random.Random(seed)
     torch.manual_seed(seed)
-    kind = random_class(rng)
+    kind = random_class(rng, phased=phased)
     B, T, D = rng.randint(1, 5), rng.randint(1, 6), rng.randint(1, 3)
     H = rng.choice([1, 3, 8, 17, 20] if not wide else [1, 16, 24, 40, 96])
     cell = kind(D, H, k=round(rng.uniform(-1, 1), 2)).to(dtype)
@@ -179,7 +264,7 @@ def random_case(seed: int, dtype: torch.dtype = torch.float64, *, wide: bool = F
     if rng.random() < 0.4:
         rates = {name: rng.choice([0.0, 0.4]) for name in cell.state}
         regularisers = Regularisers(0.0, rng.choice([0.0, 0.3]), rates, rng.choice([0.0, 0.2]))
-        noise = regularisers.draw(cell, B, T, x, training=rng.random() < 0.7).applied(cell.W_h)
+        noise = regularisers.draw(cell, B, T, x, training=rng.random() < 0.7).applied(cell, cell.W_h)
     shown = torch.randn(B, T, cell.output_size).to(dtype) if rng.random() < 0.7 else None
     finals = {i: torch.randn(B, H).to(dtype) for i in range(len(cell.state)) if rng.random() < 0.35}
     if shown is None and not finals:
@@ -210,7 +295,7 @@ def run_by_rows(case: Case) -> list[Tensor]:
         zoneout = {n: z if isinstance(z, float) else z[b : b + 1, :L] for n, z in noise.zoneout.items()}
         mask = None if noise.mask is None else noise.mask[b : b + 1]
         state = None if case.state is None else [s[b : b + 1] for s in leaves[1 : 1 + len(case.state)]]
-        own = Noise(weight=noise.weight, mask=mask, zoneout=zoneout)
+        own = replace(noise, mask=mask, zoneout=zoneout)
         found = case.cell(leaves[0][b : b + 1, :L], state, reverse=case.reverse, noise=own, backend="loop")
         outputs.append(F.pad(found.outputs[0], (0, 0, 0, T - L)))
         finals.append([field[0] for field in found.state])
@@ -229,10 +314,14 @@ def _leaves(case: Case) -> list[Tensor]:
 
 def _attached(case: Case) -> Noise:
     """Weight drop as it reaches the weights of the cell now."""
-    if case.noise.weight is None:
-        return case.noise
-    kept = (case.noise.weight != 0).to(case.x.dtype) / 0.8
-    return Noise(weight=case.cell.W_h * kept, mask=case.noise.mask, zoneout=case.noise.zoneout)
+
+    def kept(own: Tensor, drawn: Tensor) -> Tensor:
+        return own * ((drawn != 0).to(case.x.dtype) / 0.8)
+
+    noise, own = case.noise, case.cell.learned_matrices()
+    weight = None if noise.weight is None else kept(case.cell.W_h, noise.weight)
+    matrices = {name: kept(own[name], drawn) for name, drawn in noise.matrices.items()}
+    return replace(noise, weight=weight, matrices=matrices)
 
 
 def _masked(case: Case, weight: Tensor) -> Tensor:
@@ -259,14 +348,30 @@ def difference(
 
     ``epsilon`` is the rounding of whatever was found; the changes are one to six times that size.
     """
+    expected = _without_blocks(case, found, expected)
     if _first_difference(found, expected, room, None) is None:
         return None
     around = [run_by_rows(_shaken(case, epsilon * (1 + n), n)) for n in range(6)]
     differs = _first_difference(found, expected, room, around)
     if differs and (case.lengths is None or min(case.lengths) == case.x.shape[1]):
         # All rows at once are the definition too: the matrix library may make 0 or -0 of a sum of zeros.
-        return _first_difference(found, run(case, "loop"), room, around)
+        return _first_difference(found, _without_blocks(case, found, run(case, "loop")), room, around)
     return differs
+
+
+def _without_blocks(case: Case, found: list[Tensor], expected: list[Tensor]) -> list[Tensor]:
+    """The definition without what it multiplies by zero: recurrent parts that are only compared.
+
+    The loop has all blocks of W_h in one product, and NaN times zero is NaN.
+    """
+    if case.cell.W_h is None or case.cell.equations.pointwise:
+        return expected
+    place = [parameter is case.cell.W_h for parameter in case.cell.parameters()].index(True)
+    place -= len(list(case.cell.parameters()))
+    nowhere = torch.isnan(expected[place]) & (found[place] == 0)
+    expected = list(expected)
+    expected[place] = expected[place].masked_fill(nowhere, 0.0)
+    return expected
 
 
 def _shaken(case: Case, size: float, seed: int) -> Case:
@@ -277,7 +382,9 @@ def _shaken(case: Case, size: float, seed: int) -> Case:
         drawn = torch.randn(t.shape, generator=generator, dtype=torch.float64)
         return (t.double() * (1 + size * drawn)).to(t.dtype)
 
-    return changed(case, shake)
+    shaken = changed(case, shake)
+    shaken.cell._shaken = size
+    return shaken
 
 
 def changed(case: Case, change: Callable[[Tensor], Tensor]) -> Case:
@@ -300,6 +407,7 @@ def changed(case: Case, change: Callable[[Tensor], Tensor]) -> Case:
             weight=moved(case.noise.weight),
             mask=moved(case.noise.mask),
             zoneout={name: moved(drawn) for name, drawn in case.noise.zoneout.items()},
+            matrices={name: moved(drawn) for name, drawn in case.noise.matrices.items()},
         ),
         shown=moved(case.shown),
         finals={place: moved(weight) for place, weight in case.finals.items()},

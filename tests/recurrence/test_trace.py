@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from comparison import assert_close, disturb, on
 from elman import RNN, Cell
 from elman.errors import ArgumentError, ElmanError, EquationError
+from elman.recurrence.functions import norm, rms
 
 
 def cell_of(R, *, state=("h",), gates=("a", "b"), vectors=(), **more):
@@ -25,10 +26,30 @@ FREE_FORM = "free-form cell"
 REFUSED = {
     "@": (lambda self, x, h, s: x.a @ h.a, "'@'", FREE_FORM),
     "matmul": (lambda self, x, h, s: torch.matmul(x.a, h.a), "'matmul'", FREE_FORM),
-    "softmax": (lambda self, x, h, s: torch.softmax(x.a, -1), "'softmax'", FREE_FORM),
-    "method softmax": (lambda self, x, h, s: x.a.softmax(-1), "'softmax'", FREE_FORM),
-    "sum": (lambda self, x, h, s: x.a - x.a.sum(-1), "'sum'", FREE_FORM),
-    "mean": (lambda self, x, h, s: torch.mean(x.a), "'mean'", FREE_FORM),
+    "sum of everything": (lambda self, x, h, s: x.a - x.a.sum(), "'sum'", "dim=-1 and keepdim=True"),
+    "sum without units": (lambda self, x, h, s: x.a - x.a.sum(-1), "'sum'", "dim=-1 and keepdim=True"),
+    "sum over rows": (lambda self, x, h, s: x.a.sum(0, keepdim=True), "'sum'", "dim=-1"),
+    "sum by number": (lambda self, x, h, s: torch.sum(x.a, 1, keepdim=True), "'sum'", "dim=-1"),
+    "sum of a sum": (lambda self, x, h, s: norm(x.a.sum(-1, keepdim=True)), "'mean'", "one number"),
+    "sum of truths": (lambda self, x, h, s: (x.a > 0).sum(-1, keepdim=True), "'sum'", "torch.where"),
+    "sum of other numbers": (lambda self, x, h, s: x.a.sum(-1, True, dtype=torch.half), "'sum'", FREE_FORM),
+    "mean": (lambda self, x, h, s: torch.mean(x.a), "'mean'", "dim=-1 and keepdim=True"),
+    "amax": (lambda self, x, h, s: x.a.amax(-1), "'amax'", "dim=-1 and keepdim=True"),
+    "maximum of one": (lambda self, x, h, s: x.a.max(-1), "'max'", FREE_FORM),
+    "softmax over rows": (lambda self, x, h, s: torch.softmax(x.a, 0), "'softmax'", "dim=-1"),
+    "softmax over anything": (lambda self, x, h, s: F.softmax(x.a), "'softmax'", "dim=-1"),
+    "softmax in others": (lambda self, x, h, s: x.a.softmax(-1, dtype=torch.half), "'softmax'", "dtype"),
+    "std": (lambda self, x, h, s: x.a.std(-1), "'std'", FREE_FORM),
+    "cumsum": (lambda self, x, h, s: torch.cumsum(x.a, -1), "'cumsum'", FREE_FORM),
+    "sort": (lambda self, x, h, s: x.a.sort(-1), "'sort'", FREE_FORM),
+    "norm of nothing": (lambda self, x, h, s: norm(), "norm.*argument", "value"),
+    "matrix of a number": (lambda self, x, h, s: self.n(2.0), r"self\.n\(…\)", "not 2.0"),
+    "matrix of a whole": (lambda self, x, h, s: self.n(x), r"self\.n\(…\)", "not the whole of x"),
+    "matrix of a truth": (lambda self, x, h, s: self.n(x.a > 0), r"self\.n\(…\)", "not a comparison"),
+    "matrix of a sum": (lambda self, x, h, s: self.n(x.a.mean(-1, True)), r"self\.n\(…\)", "whole row"),
+    "matrix of a tensor": (lambda self, x, h, s: self.n(torch.ones(5)), r"self\.n\(…\)", "not tensor"),
+    "matrix of two": (lambda self, x, h, s: self.n(x.a, h.a), r"self\.n\(\) takes 1", "2 were given"),
+    "matrix as a value": (lambda self, x, h, s: x.a * self.n, r"cannot use .*self\.n", "symbols"),
     "cat": (lambda self, x, h, s: torch.cat([x.a, h.a]), "'cat'", FREE_FORM),
     "linear": (lambda self, x, h, s: F.linear(x.a, h.a), "'linear'", FREE_FORM),
     "dropout": (lambda self, x, h, s: F.dropout(x.a), "'dropout'", FREE_FORM),
@@ -83,8 +104,31 @@ REFUSED = {
 def test_what_equations_cannot_do_is_named(case):
     R, what, remedy = REFUSED[case]
     with pytest.raises(EquationError, match=what) as caught:
-        cell_of(R)(3, 5)
+        cell_of(R, matrices=("n",))(3, 5)
+    assert str(caught.value).startswith("E201: ")
     assert remedy in str(caught.value)
+
+
+ALLOWED = {
+    "softmax": lambda self, x, h, s: torch.softmax(x.a, -1) + F.softmax(h.a, -1) + h.b.softmax(dim=-1),
+    "module": lambda self, x, h, s: torch.nn.Softmax(-1)(x.a + h.a),
+    "sum": lambda self, x, h, s: x.a + h.a.sum(-1, keepdim=True) / 5 - torch.sum(h.b, (-1,), True),
+    "mean": lambda self, x, h, s: tanh(x.a - torch.mean(h.a, dim=-1, keepdim=True)) + x.b.mean([-1], True),
+    "amax": lambda self, x, h, s: tanh(x.a + h.a) - torch.amax(h.b, -1, keepdim=True) * x.b.amax(-1, True),
+    "norm": lambda self, x, h, s: tanh(norm(x.a) + rms(h.a, epsilon=0.1)) + norm(h.a, x.b)[1],
+    "counted": lambda self, x, h, s: tanh(h.a) + torch.where(x.a > 0, 1.0, 0.0).sum(-1, keepdim=True),
+    "matrix": lambda self, x, h, s: tanh(x.a + self.n(sigmoid(h.a) * s.h) - self.n(self.p + x.b)),
+    "row as state": lambda self, x, h, s: (x.a + h.a).sum(-1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("case", ALLOWED)
+def test_what_looks_at_all_units_means_what_torch_means(case):
+    rnn = RNN(cell_of(ALLOWED[case], vectors=("p",), matrices=("n",)), 3, 5).double()
+    disturb(rnn)
+    x = torch.randn(3, 4, 3, dtype=torch.float64)
+    assert not rnn.cells[0][0].equations.pointwise
+    assert_close(on("cpu", rnn, x, [4, 1, 3]), on("loop", rnn, x, [4, 1, 3]), 1e-10)
 
 
 @pytest.mark.parametrize("value", [None, "h", 0.5], ids=str)
@@ -116,7 +160,7 @@ def helped(x, s):
     [
         (returns_too_little, (returns_too_little, 2), r"'c'; .* self.State\(h=…, c=…\)"),
         (takes_too_little, (takes_too_little, 0), r"4 were given; R\(self, x, h, s\) is"),
-        (asks_a_helper, (helped, 2), "no attribute 'cc'; states and vectors: h, c"),
+        (asks_a_helper, (helped, 2), "no attribute 'cc'; states, vectors and matrices: h, c"),
     ],
 )
 def test_the_line_that_cannot_be_read_is_named(R, line, message):
@@ -144,6 +188,9 @@ def test_the_line_that_cannot_be_read_is_named(R, line, message):
         ("vectors", ("W_x",)),
         ("vectors", ("bias",)),
         ("vectors", ("p", "p")),
+        ("matrices", ("W_h",)),
+        ("matrices", ("R",)),
+        ("matrices", ("n", "n")),
     ],
 )
 def test_names_that_cannot_be(kind, names):
@@ -193,6 +240,7 @@ MEANINGS = {
     "plus": (ONE, lambda self, x, h, s: tanh(+x.a + +h.a)),
     "ties": (ONE, lambda self, x, h, s: tanh(torch.maximum(x.a, x.a) + torch.minimum(h.b, h.b * 1.0))),
     "kinks": (ONE, lambda self, x, h, s: abs(x.a - x.a) + F.relu(x.b - x.b) + tanh(x.a)),
+    "matrix for nothing": (ONE, lambda self, x, h, s: tanh(x.a + h.a) * self.p),
     "far logarithm": (ONE, lambda self, x, h, s: torch.log(sigmoid(100 * x.a))),
 }
 
@@ -202,7 +250,8 @@ def test_what_is_read_means_what_torch_means(case):
     """The kernel equals the loop, or the equations are refused when the cell is made."""
     state, R = MEANINGS[case]
     try:
-        rnn = RNN(cell_of(R, state=state, vectors=("p",)), 3, 5).double()
+        matrices = ("n",) if case == "matrix for nothing" else ()
+        rnn = RNN(cell_of(R, state=state, vectors=("p",), matrices=matrices), 3, 5).double()
     except EquationError:
         return
     torch.nn.init.uniform_(rnn.cells[0][0].p, 0.5, 2)

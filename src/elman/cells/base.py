@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from inspect import unwrap
@@ -14,8 +15,9 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from elman.errors import ArgumentError, EquationError
 from elman.recurrence.contract import NO_NOISE, Noise, Parts, Product, Shapes, StepInput, Unrolled, Weights
+from elman.recurrence.fixed import matrix
 from elman.recurrence.loop import RehearsedProduct
-from elman.recurrence.symbols import Graph, Symbol
+from elman.recurrence.symbols import Graph
 from elman.recurrence.trace import Equations, trace
 from elman.recurrence.unroll import unroll_layer
 from elman.tensors.checks import check_choice, check_flag, check_names, check_size
@@ -60,7 +62,8 @@ class Cell(nn.Module, metaclass=_Finished):
 
     In R, ``x.f`` is the input part of gate f (x W^xf + b_f), ``h.f`` its recurrent part (h W^hf, with
     h the first entry of the state), ``s.h`` the previous state. ``vectors`` names learned per-unit
-    vectors, read as attributes. Options are keyword arguments of the constructor.
+    vectors, read as attributes; ``matrices`` names learned (H, H) matrices, which multiply whatever R
+    computed: ``self.n(r * s.h)``. Options are keyword arguments of the constructor.
 
     A free-form cell overrides ``step`` instead of R and may use any torch code; it runs on the plain
     loop. There ``product(h)`` gives the recurrent parts of all gates and ``product(v, "z")`` that of
@@ -71,6 +74,8 @@ class Cell(nn.Module, metaclass=_Finished):
     state: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
     vectors: tuple[str, ...] = ()
+    matrices: tuple[str, ...] = ()
+    earlier: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # what earlier versions had side by side
     joined: bool = False  # a free-form step gets x as one tensor, the gates side by side
     State: ClassVar[type[NamedTensors]]
 
@@ -91,15 +96,14 @@ class Cell(nn.Module, metaclass=_Finished):
 
     @classmethod
     def _check_names(cls) -> None:
-        for kind in ("state", "gates", "vectors"):  # its own, or those of a class beside Cell
-            taken = (*_OWN, *dir(Cell)) if kind == "vectors" else ()
+        for kind in ("state", "gates", "vectors", "matrices"):  # its own, or those of a class beside Cell
+            taken = (*_OWN, *dir(Cell)) if kind in ("vectors", "matrices") else ()
+            taken += cls.vectors if kind == "matrices" else ()
             names = check_names(f"{cls.__name__}.{kind}", getattr(cls, kind), taken)
             if getattr(cls, kind) != names:  # else a second base class may still bring its own
                 setattr(cls, kind, names)
         if not cls.state:
-            raise ArgumentError(
-                f"{cls.__name__}.state is empty; name at least one state, as in state = ('h',)"
-            )
+            raise ArgumentError(f"{cls.__name__}.state is empty; name at least one, as in state = ('h',)")
         if not hasattr(cls, "State") or cls.State._fields != cls.state:
             cls.State = named_tensors("State", cls.state)
             cls.State.__module__, cls.State.__qualname__ = cls.__module__, f"{cls.__qualname__}.State"
@@ -126,7 +130,7 @@ class Cell(nn.Module, metaclass=_Finished):
     # ---- what an author writes -------------------------------------------------------------------
 
     def R(self, x: Parts, h: Parts, s: NamedTensors) -> NamedTensors:
-        """The new state from input parts, recurrent parts and previous state, all pointwise."""
+        """The new state from input parts, recurrent parts and previous state."""
         raise EquationError(f"{type(self).__name__} has no equations: write R(self, x, h, s) or step")
 
     def O(self, s: NamedTensors) -> Tensor:
@@ -158,11 +162,11 @@ class Cell(nn.Module, metaclass=_Finished):
             return
         for gate in self._inputs:
             nn.init.xavier_uniform_(self.block("W_x", gate))
-        for gate in self._products:
-            block = self.block("W_h", gate)
+        blocks = [self.block("W_h", gate) for gate in self._products]
+        for block in (*blocks, *(own.detach() for own in self.learned_matrices().values())):
             wide = block.to(torch.promote_types(block.dtype, torch.float32))  # itself, unless it is short
             block.copy_(nn.init.orthogonal_(wide))
-        for vector in (self.b, *self.weights()[3]):
+        for vector in (self.b, *self.weights()[3][: len(self.vectors)]):
             if vector is not None:
                 nn.init.zeros_(vector)
 
@@ -225,25 +229,38 @@ class Cell(nn.Module, metaclass=_Finished):
         return blocks[gates.index(gate)]
 
     def weights(self) -> Weights:
-        """W_x, b, W_h and the vectors: the attributes, without torch's slow way to them."""
-        own = self._parameters
+        """W_x, b, W_h, vectors and matrices: the attributes, without torch's slow way to them."""
+        own, names = self._parameters, (*self.vectors, *self.matrices)
         try:
-            return own["W_x"], own["b"], own["W_h"], tuple([own[name] for name in self.vectors])  # type: ignore[misc]
+            return own["W_x"], own["b"], own["W_h"], tuple([own[name] for name in names])  # type: ignore[misc]
         except KeyError:  # a parametrisation computes them
-            return self.W_x, self.b, self.W_h, tuple(getattr(self, name) for name in self.vectors)
+            return self.W_x, self.b, self.W_h, tuple(getattr(self, name) for name in names)
 
-    def with_vectors(self, values: tuple[Symbol, ...]) -> Cell:
-        """The same cell, reading these values for its learned vectors."""
+    def learned_matrices(self) -> dict[str, Tensor]:
+        """The matrices that R calls, by name."""
+        return {name: getattr(self, name) for name in self.matrices}
+
+    def with_symbols(self, graph: Graph) -> Cell:
+        """The same cell, its learned vectors and matrices being symbols of this graph."""
         view: Cell = object.__new__(type_before_parametrizations(self))  # the other class computes its own
         view.__dict__.update(self.__dict__)
-        view.__dict__.update(zip(self.vectors, values, strict=True))
+        view.__dict__.update({name: graph.leaf("v", name) for name in self.vectors})
+        view.__dict__.update({name: matrix(graph, name) for name in self.matrices})
         return view
 
-    def at_hand(self) -> Cell:
+    def at_hand(self, multiply: Mapping[str, Callable[[Tensor], Tensor]]) -> Cell:
         """The same cell, its own parameters and modules as plain attributes, which are quick to read."""
-        view = object.__new__(type(self))
-        view.__dict__.update({**self._parameters, **self._modules, **self.__dict__})
+        view: Cell = object.__new__(type_before_parametrizations(self) if multiply else type(self))
+        view.__dict__.update({**self._parameters, **self._modules, **self.__dict__, **multiply})
         return view
+
+    def part_earlier(self, tensors: dict[str, Any], prefix: str) -> None:
+        """Part what an earlier version had side by side: weights by name, or what belongs to each of them."""
+        for name, parts in self.earlier.items():
+            key, width = f"{prefix}{name}", len(parts) * self.hidden_size
+            if key in tensors and tensors[key].shape[-1] == width:
+                blocks = zip(parts, tensors.pop(key).chunk(len(parts), -1), strict=True)
+                tensors |= {f"{prefix}{part}": block for part, block in blocks}
 
     def extra_repr(self) -> str:
         free = "" if self._pointwise else ", free-form: plain loop"
@@ -256,7 +273,7 @@ class Cell(nn.Module, metaclass=_Finished):
     def _finish(self) -> None:
         """Find out which blocks the equations read, and allocate those."""
         D, H = self.input_size, self.hidden_size
-        for name in ("W_x", "W_h", "b", *self.vectors):
+        for name in ("W_x", "W_h", "b", *self.vectors, *self.matrices):
             if hasattr(self, name):
                 raise ArgumentError(
                     f"{type(self).__name__} sets {name!r}, but the cell makes W_x, W_h, b and its vectors "
@@ -264,6 +281,8 @@ class Cell(nn.Module, metaclass=_Finished):
                 )
         for name in self.vectors:
             self.register_parameter(name, nn.Parameter(torch.empty(H)))
+        for name in self.matrices:
+            self.register_parameter(name, nn.Parameter(torch.empty(H, H)))
         self._traced: dict[bool, Equations] = {}
         e = self.equations
         self._inputs, self._products = (self.gates, self._try_step()) if e is None else (e.inputs, e.products)
@@ -292,10 +311,11 @@ class Cell(nn.Module, metaclass=_Finished):
 
     def _trace(self) -> Equations:
         graph = Graph()
-        view = self.with_vectors(tuple(graph.leaf("v", name) for name in self.vectors))
+        view = self.with_symbols(graph)
         view.__dict__["_read"] = True
+        learned = {"vectors": self.vectors, "matrices": self.matrices}
         try:
-            found = trace(view.R, graph=graph, state=self.State, gates=self.gates, vectors=self.vectors)
+            found = trace(view.R, graph=graph, state=self.State, gates=self.gates, **learned)
         except (AttributeError, TypeError) as error:
             raise self._misread(error).with_traceback(error.__traceback__) from None
         if "Products" not in self.__dict__:
@@ -315,8 +335,8 @@ class Cell(nn.Module, metaclass=_Finished):
         if isinstance(error, EquationError):
             reason = str(error.args[0])
         elif isinstance(error, AttributeError):
-            names = ", ".join((*self.state, *self.vectors))
-            reason = f"R asks for what is not there: {error}; states and vectors: {names}"
+            names = ", ".join((*self.state, *self.vectors, *self.matrices))
+            reason = f"R asks for what is not there: {error}; states, vectors and matrices: {names}"
         elif not lines or "State.__new__()" in str(error):
             fields = ", ".join(f"{name}=…" for name in self.state)
             reason = f"{error}; R(self, x, h, s) is what is called, and self.State({fields}) what it returns"
@@ -367,9 +387,12 @@ class Cell(nn.Module, metaclass=_Finished):
         plain.__setstate__(copied, deepcopy(plain.__getstate__(self), memo))
         return copied
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        self.part_earlier(state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def __getstate__(self) -> dict[str, Any]:
-        hidden = ("_traced", "Inputs", "Products")
-        return {key: value for key, value in self.__dict__.items() if key not in hidden}
+        return {k: v for k, v in self.__dict__.items() if k not in ("_traced", "Inputs", "Products")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]

@@ -60,14 +60,17 @@ class Regularisers:
         for name, rate in zoneout.items():
             shape = cell.state_shapes[cell.state.index(name)]
             zoneout[name] = torch.rand(B, T, *shape, device=like.device) < rate
-        weight = factors = None
-        if self.weight_drop and cell.W_h is not None:
-            if cell.has_hooks:  # one of them may compute W_h when the cell is called
-                factors = F.dropout(torch.ones_like(cell.W_h), self.weight_drop)
-            else:
-                weight = F.dropout(cell.W_h, self.weight_drop)
+        dropped: dict[str, Tensor] = {}
+        if self.weight_drop:
+            first = {} if cell.W_h is None else {"W_h": cell.W_h}
+            own = {**first, **cell.learned_matrices()}
+            if cell.has_hooks:  # one of them may compute these when the cell is called
+                own = {name: torch.ones_like(matrix) for name, matrix in own.items()}
+            dropped = {name: F.dropout(matrix, self.weight_drop) for name, matrix in own.items()}
         mask = keep_mask(like, B, cell.hidden_size, self.recurrent_dropout)
-        return Noise(weight, mask, zoneout, factors)
+        if cell.has_hooks:
+            return Noise(None, mask, zoneout, factors=dropped)
+        return Noise(dropped.pop("W_h", None), mask, zoneout, matrices=dropped)
 
 
 def keep_mask(like: Tensor, B: int, features: int, rate: float) -> Tensor | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from elman.recurrence.contract import Noise, RecurrentCell, State, StreamingCell, Unrolled, Weights
+from elman.recurrence.phases import Blocks
+from elman.recurrence.trace import Equations
+from elman.recurrence.walk import Walk, walk_by_torch
 from elman.tensors.tracing import extraordinary, own_precision
 
 
@@ -70,6 +73,16 @@ class Backend(ABC):
 
         Raises BackendError where only now it turns out that it cannot serve, since a compiler fails, say.
         """
+
+    def walks(self, x: Tensor) -> bool:
+        """Whether it serves ``walk`` for tensors like this."""
+        return False
+
+    def walk(
+        self, equations: Equations, blocks: Blocks, walk: Walk, tensors: Mapping[str, Tensor | None]
+    ) -> list[Tensor]:
+        """The shown sequences (N, ·) and the final states (B, ·) of a composed step over all of time."""
+        return walk_by_torch(equations, blocks, walk, tensors)
 
     def streaming(self, call: LayerCall) -> StreamingCell | None:
         """A short way for steps like this one, where x is (B, D), or None; it may raise as ``run`` does."""

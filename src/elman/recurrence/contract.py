@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, TypeAlias, overload
 
@@ -15,7 +15,8 @@ State: TypeAlias = NamedTensors  # (B, …) tensors by name, made by the cell's 
 Parts: TypeAlias = NamedTensors  # input or recurrent parts by gate
 StepInput: TypeAlias = Any  # the input parts by gate, side by side as one tensor, or the input itself
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
-Weights: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None, tuple[Tensor, ...]]  # W_x b W_h v
+# W_x, b, W_h, and the vectors with the matrices after them
+Weights: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None, tuple[Tensor, ...]]
 
 
 class Product(Protocol):
@@ -41,8 +42,9 @@ class LoopCell(Protocol):
     def Inputs(self) -> type[Parts] | None: ...  # of the input parts that are read; None: side by side
     @property
     def Products(self) -> type[Parts]: ...  # of the recurrent parts that are read
-    def at_hand(self) -> LoopCell:
-        """The same cell for a loop: its parameters are found at once, without torch's detour."""
+    def learned_matrices(self) -> Mapping[str, Tensor]: ...  # those that its equations call, (H, H)
+    def at_hand(self, multiply: Mapping[str, Callable[[Tensor], Tensor]]) -> LoopCell:
+        """The same cell for a loop: its parameters are found at once, its matrices multiply."""
 
     def step(self, x: StepInput, s: NamedTensors, product: Product) -> NamedTensors: ...
 
@@ -86,23 +88,27 @@ class Noise:
     """What regularisers do to one sequence of one cell; drawn by the layer, used by every backend.
 
     weight: the recurrent weights after weight drop, in place of the cell's own.
-    mask: (B, H), multiplies the state before the recurrent product (variational dropout).
+    matrices: the same for the cell's other matrices, by name.
+    mask: (B, H), multiplies what recurrent weights and matrices multiply (variational dropout).
     zoneout: by state, either (B, T, H) truth values (True keeps the old state) or the rate itself,
         which stands for the expectation.
-    factors: weight drop as factors of the recurrent weights, in place of ``weight``, where a hook of the
-        cell may compute these only when the cell is called.
+    factors: weight drop as factors of W_h and the matrices, by name, where a hook of the cell may compute
+        these only when the cell is called.
     """
 
     weight: Tensor | None = None
     mask: Tensor | None = None
     zoneout: Mapping[str, Tensor | float] = field(default_factory=dict)
-    factors: Tensor | None = None
+    factors: Mapping[str, Tensor] = field(default_factory=dict)
+    matrices: Mapping[str, Tensor] = field(default_factory=dict)
 
-    def applied(self, weight: Tensor | None) -> Noise:
+    def applied(self, cell: RecurrentCell, weight: Tensor | None) -> Noise:
         """The same noise for a cell that has these recurrent weights now."""
-        if self.factors is None or weight is None:
+        if not self.factors:
             return self
-        return replace(self, weight=weight * self.factors, factors=None)
+        dropped = {n: m * self.factors[n] for n, m in cell.learned_matrices().items()}
+        weight = None if weight is None else weight * self.factors["W_h"]
+        return replace(self, weight=weight, matrices=dropped, factors={})
 
     @property
     def rates(self) -> dict[str, float | None]:

@@ -26,10 +26,20 @@ class DirectionTensors(NamedTuple):
     mask: Tensor | None
     noise: tuple[Tensor, ...]
     vectors: tuple[Tensor, ...]
+    matrices: tuple[Tensor, ...]
     initial: tuple[Tensor, ...]  # none: zero
 
     def flat(self) -> tuple[Tensor | None, ...]:
-        return (self.W_x, self.b, self.W_h, self.mask, *self.noise, *self.vectors, *self.initial)
+        return (
+            self.W_x,
+            self.b,
+            self.W_h,
+            self.mask,
+            *self.noise,
+            *self.vectors,
+            *self.matrices,
+            *self.initial,
+        )
 
     @staticmethod
     def of(equations: Equations, flat: Sequence[Tensor | None]) -> "DirectionTensors":
@@ -38,18 +48,22 @@ class DirectionTensors(NamedTuple):
         given = tuple(tensor for tensor in rest if tensor is not None)
         first = len(equations.noise)
         second = first + len(equations.vectors)
-        return DirectionTensors(W_x, b, W_h, mask, given[:first], given[first:second], given[second:])
+        third = second + len(equations.matrices)
+        learned = given[first:second], given[second:third]
+        return DirectionTensors(W_x, b, W_h, mask, given[:first], *learned, given[third:])
 
     @staticmethod
     def gather(
         cell: RecurrentCell, weights: Weights, state: State | None, noise: Noise, drawn: Sequence[Tensor]
     ) -> list[Tensor | None]:
         """The tensors of a cell under this noise, flat; ``drawn`` are its masks of zoneout."""
-        W_x, b, W_h, vectors = weights
+        W_x, b, W_h, others = weights
+        if noise.matrices:
+            others = (*others[: -len(noise.matrices)], *noise.matrices.values())
         if cell.projects_itself:
             W_x = b = None
         W_h = W_h if noise.weight is None else noise.weight
-        return [W_x, b, W_h, noise.mask, *drawn, *vectors, *(state or ())]
+        return [W_x, b, W_h, noise.mask, *drawn, *others, *(state or ())]
 
     def expected(
         self, equations: Equations, B: int, steps: tuple[int, ...], D: int, H: int
@@ -62,10 +76,11 @@ class DirectionTensors(NamedTuple):
         wide, deep = len(e.inputs) * H, len(e.products) * H
         if (self.W_h is None) != (deep == 0):
             raise ShapeError("W_h is missing, though the equations read recurrent parts")
-        names = ["W_x", "b", "W_h", "noise.mask", *["noise.zoneout"] * len(e.noise), *e.vectors]
+        names = ["W_x", "b", "W_h", "noise.mask", *["noise.zoneout"] * len(e.noise), *e.vectors, *e.matrices]
         names += [f"state.{name}" for name in e.states if self.initial]
         shapes: list[tuple[int, ...]] = [(D, wide), (wide,), (H, deep), (B, H)]
-        shapes += [(*steps, H)] * len(e.noise) + [(H,)] * len(e.vectors) + [(B, H)] * len(self.initial)
+        shapes += [(*steps, H)] * len(e.noise) + [(H,)] * len(e.vectors) + [(H, H)] * len(e.matrices)
+        shapes += [(B, H)] * len(self.initial)
         each = zip(names, self.flat(), shapes, strict=True)
         return [(name, tensor, shape) for name, tensor, shape in each if tensor is not None]
 
@@ -81,7 +96,7 @@ def replay(
     reverse: bool,
 ) -> tuple[State, State]:
     """What kernels compute from the input parts (B, T, ·), by the loop: the equations as they were read."""
-    steps, start = Replay(cell, equations, tensors.vectors), cell.State(*initial)
+    steps, start = Replay(cell, equations, tensors.vectors, tensors.matrices), cell.State(*initial)
     parts = parts if lengths is None else fill_padding(parts, lengths)
     noise = Noise(mask=tensors.mask, zoneout=zoneout)
     return unroll_parts(steps, parts, tensors.W_h, start, lengths, reverse=reverse, noise=noise)

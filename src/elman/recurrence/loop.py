@@ -1,6 +1,7 @@
 """The plain loop: the definition of the recurrence, in torch, differentiable any number of times."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,7 +54,7 @@ def unroll_parts(
     T = parts.shape[1]
     product = RecurrentProduct(cell, weight, noise)
     steps = _steps(cell, parts)
-    step = cell.at_hand().step
+    step = cell.at_hand(product.matrices(cell.learned_matrices())).step
     conforms: bool | None = None  # what the first step returns, all return
     masks = length_mask(lengths, T).unbind(1) if lengths is not None else None
     history = [state] * T
@@ -108,7 +109,7 @@ class RecurrentProduct:
     """``h W^h`` by gate, with weight drop and variational dropout where the noise holds them."""
 
     def __init__(self, cell: LoopCell, weight: Tensor | None, noise: Noise) -> None:
-        self._make, self._mask = cell.Products._make, noise.mask
+        self._make, self._mask, self._dropped = cell.Products._make, noise.mask, noise.matrices
         self._weight = noise.weight if noise.weight is not None else weight
         self._count = len(cell.Products._fields)
         blocks = () if self._weight is None else self._weight.chunk(self._count, -1)
@@ -120,6 +121,13 @@ class RecurrentProduct:
         if self._mask is not None:
             h = h * self._mask
         return h @ self._blocks[gate] if plus is None else torch.addmm(plus, h, self._blocks[gate])
+
+    def matrices(self, own: Mapping[str, Tensor]) -> dict[str, Callable[[Tensor], Tensor]]:
+        """By name, what multiplies a value by one of the cell's matrices."""
+        return {name: partial(self._multiply, self._dropped.get(name, own[name])) for name in own}
+
+    def _multiply(self, matrix: Tensor, value: Tensor) -> Tensor:
+        return (value if self._mask is None else value * self._mask) @ matrix
 
     def joined(self, h: Tensor) -> Tensor:
         assert self._weight is not None

@@ -87,6 +87,25 @@ def _extreme(loses: Callable[..., Symbol], g: Symbol, y: Symbol, a: Symbol, b: S
     return loses(a, b).choose(0.0, share), loses(b, a).choose(0.0, share)
 
 
+@dataclass(frozen=True)
+class Reduction:
+    """What makes one number of all units: its meaning in torch and its derivative."""
+
+    meaning: Callable[[torch.Tensor], torch.Tensor]
+    derivative: Callable[..., Gradient]
+
+
+def _largest(g: Symbol, y: Symbol, a: Symbol) -> Gradient:
+    share = (a == y).choose(1.0, 0.0)  # torch's amax shares the gradient among equals
+    return (share * (g / a.graph.reduce("sum", share)),)
+
+
+REDUCTIONS: dict[str, Reduction] = {
+    "sum": Reduction(lambda a: a.sum(-1, keepdim=True), lambda g, y, a: (g,)),
+    "max": Reduction(lambda a: a.amax(-1, keepdim=True), _largest),
+    "top": Reduction(lambda a: a.detach().amax(-1, keepdim=True), lambda g, y, a: (None,)),
+}
+
 OPERATIONS: dict[str, Operation] = {
     "add": Operation(torch.add, "({0} + {1})", lambda g, y, a, b: (g, g), passing=True),
     "sub": Operation(torch.sub, "({0} - {1})", lambda g, y, a, b: (g, -g), passing=True),

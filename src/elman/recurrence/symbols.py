@@ -3,35 +3,60 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias, Union
 
 import torch
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
 from elman.errors import EquationError
 from elman.recurrence.operations import OPERATIONS
+from elman.recurrence.reductions import (
+    largest_over_units,
+    mean_over_units,
+    softmax_over_units,
+    sum_over_units,
+)
 
 # What may stand beside a symbol; a tensor is refused.
 Operand: TypeAlias = Union["Symbol", torch.Tensor, float]
+UNITS = "H"  # the dimension of a cell's own values
 FREE_FORM = "write a free-form cell instead: override step(self, x, s, product) with any torch code"
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One value of the graph; ``index`` grows from arguments to results."""
+    """One value of the graph; ``index`` grows from arguments to results.
+
+    dim: what it has one number for: the units of a layer (a cell's: "H"), the positions of a memory ("S");
+    "": it is one number for a whole row, and stands beside any other.
+    """
 
     index: int
     op: str
     args: tuple[Node, ...] = field(default=(), repr=False)  # shared ones would be shown over and over
     name: str = ""
     value: float | None = None
+    dim: str = ""
 
     @property
     def boolean(self) -> bool:
-        return self.op == "p" or (self.op in OPERATIONS and OPERATIONS[self.op].boolean)
+        return self.op in ("p", "real") or (self.op in OPERATIONS and OPERATIONS[self.op].boolean)
+
+
+def reach(roots: Iterable[Node], stop: Iterable[Node] = ()) -> dict[int, Node]:
+    """All nodes that the roots are computed from, not going beyond ``stop``."""
+    found: dict[int, Node] = {}
+    ends = {node.index for node in stop}
+    todo = list(roots)
+    while todo:
+        node = todo.pop()
+        if node.index not in found:
+            found[node.index] = node
+            if node.index not in ends:
+                todo.extend(node.args)
+    return found
 
 
 @dataclass
@@ -40,9 +65,28 @@ class Graph:
 
     known: dict[tuple[str | int, ...], Node] = field(default_factory=dict)
     reading: bool = False  # R is at work, and not the engine
+    phased: bool = False  # it looks at all units, and not at one after another
 
-    def leaf(self, kind: str, name: str) -> Symbol:
-        return Symbol(self, self._node(kind, name=name))
+    def leaf(self, kind: str, name: str, dim: str = UNITS) -> Symbol:
+        return Symbol(self, self._node(kind, name=name, dim=dim))
+
+    def size(self, dim: str) -> Symbol:
+        """How many numbers there are in this dimension, which is known only where it is computed."""
+        return self.leaf("size", dim, "")
+
+    def reduce(self, op: str, a: Symbol) -> Symbol:
+        """One number for all of a dimension: ``sum``, ``max``, or ``top``, a maximum without gradient."""
+        self.phased = True
+        return Symbol(self, self._node(op, (a.node,)))
+
+    def look(self, op: str, a: Sequence[Symbol], memory: str, dim: str) -> Symbol:
+        """What a row finds in its memory (see ``looks.py``)."""
+        return Symbol(self, self._node(op, tuple(s.node for s in a), memory, dim=dim))
+
+    def product(self, terms: Sequence[tuple[Symbol, str]], dim: str) -> Symbol:
+        """``Σ a M`` over these values and matrices; the name of one that is turned ends in ``'``."""
+        names = " ".join(name for _, name in terms)
+        return Symbol(self, self._node("product", tuple(a.node for a, _ in terms), names, dim=dim))
 
     def constant(self, value: float) -> Symbol:
         return Symbol(self, self._node("constant", value=value))
@@ -64,12 +108,17 @@ class Graph:
             return symbols[1] if symbols[0].value == 1.0 else symbols[0]
         if op == "neg" and symbols[0].node.op == "neg":
             return Symbol(self, symbols[0].node.args[0])
-        return Symbol(self, self._node(op, tuple(s.node for s in symbols)))
+        dims = {s.node.dim for s in symbols} - {""}
+        if len(dims) > 1:
+            raise EquationError(f"{op!r} of values of different dimensions: {', '.join(sorted(dims))}")
+        return Symbol(self, self._node(op, tuple(s.node for s in symbols), dim="".join(dims)))
 
-    def _node(self, op: str, args: tuple[Node, ...] = (), name: str = "", value: float | None = None) -> Node:
-        key: tuple[str | int, ...] = (op, name, repr(value), *(node.index for node in args))
+    def _node(
+        self, op: str, args: tuple[Node, ...] = (), name: str = "", value: float | None = None, dim: str = ""
+    ) -> Node:
+        key: tuple[str | int, ...] = (op, name, dim, repr(value), *(node.index for node in args))
         if key not in self.known:
-            self.known[key] = Node(len(self.known), op, args, name, value)
+            self.known[key] = Node(len(self.known), op, args, name, value, dim)
         return self.known[key]
 
 
@@ -123,7 +172,7 @@ class Symbol:
         raise EquationError("equations cannot turn a value into a Python number; use torch functions")
 
     def _take_apart(self, *place: int) -> NoReturn:
-        raise EquationError(f"equations cannot take a value apart: they are pointwise; {FREE_FORM}")
+        raise EquationError(f"equations cannot take a value apart by its units; {FREE_FORM}")
 
     __iter__ = __getitem__ = __len__ = _take_apart
 
@@ -160,7 +209,8 @@ class Symbol:
 
     def __matmul__(self, other: Operand) -> NoReturn:
         raise EquationError(
-            f"equations cannot multiply by a matrix ('@'): declare a gate and read h.<gate>, or {FREE_FORM}"
+            "equations cannot multiply by a matrix ('@'): declare a gate and read h.<gate>, or declare "
+            f'matrices = ("m",) and call self.m(value), or {FREE_FORM}'
         )
 
     __rmatmul__ = __matmul__
@@ -244,6 +294,11 @@ _NUMPY |= {"less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "
 _NUMPY |= {"equal": "eq", "not_equal": "ne"}
 
 
+def pointwise(function: Callable[..., Any], *args: Operand, **kwargs: Operand) -> Symbol:
+    """What a function of torch gives for symbols; one that equations cannot use is an EquationError."""
+    return Symbol.__torch_function__(function, (), args, kwargs)
+
+
 def _pow(a: Operand, b: Operand) -> Symbol:
     """Small whole powers become products, as torch computes them."""
     if isinstance(a, Symbol) and not isinstance(b, Symbol):
@@ -318,6 +373,10 @@ _METHODS: dict[str, Callable[..., Symbol]] = {
     "where": lambda a, condition, other: _where(condition, a, other),
     "zeros_like": lambda a: a.graph.constant(0.0),
     "ones_like": lambda a: a.graph.constant(1.0),
+    "sum": sum_over_units,
+    "mean": mean_over_units,
+    "amax": largest_over_units,
+    "softmax": softmax_over_units,
     "logical_and": _PLAIN["and"],
     "logical_or": _PLAIN["or"],
     "logical_not": _PLAIN["not"],
@@ -337,21 +396,3 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Symbol]] = {
     torch.true_divide: _PLAIN["div"],
     F.relu: _out_of_place(_PLAIN["relu"]),
 }
-
-_NUMBERS = {getattr(torch.Tensor, name) for name in ("item", "tolist", "numpy")} | {
-    getattr(torch.Tensor, f"__{kind}__") for kind in ("float", "int", "index", "bool", "array")
-}
-
-
-class NumbersAreFixed(TorchFunctionMode):
-    """While equations are read no number comes out of a tensor: it would stay when the tensor changes."""
-
-    def __torch_function__(
-        self, function: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if function in _NUMBERS:
-            raise EquationError(
-                f"equations cannot read a number out of a tensor ({function.__name__!r}), it would stay when "
-                f"the tensor changes; keep it as a Python number, or {FREE_FORM}"
-            )
-        return function(*args, **(kwargs or {}))

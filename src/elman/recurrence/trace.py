@@ -5,6 +5,7 @@ R is run once on symbols. The leaves of the graph it leaves behind are what an e
     x.i   input part of gate i, at this step       s.c   previous state c
     h.i   recurrent part of gate i                 v.p   learned per-unit vector p
     n.c   noise for state c, at this step          g.c   gradient of the new state c (backward only)
+    k.h   what recurrent dropout leaves of h       size  how many units there are
     p.…   whether a gradient is present at this step, as a text about ``after`` (see ``derive``)
 """
 
@@ -20,8 +21,10 @@ import torch
 from torch import Tensor
 
 from elman.errors import BackendError, EquationError, nearest
-from elman.recurrence.operations import OPERATIONS
-from elman.recurrence.symbols import Graph, Node, NumbersAreFixed, Operand, Symbol
+from elman.recurrence.fixed import NumbersAreFixed
+from elman.recurrence.looks import LOOKS, Remembered, Score, pull_back, remember
+from elman.recurrence.operations import OPERATIONS, REDUCTIONS
+from elman.recurrence.symbols import UNITS, Graph, Node, Operand, Symbol, reach
 
 Names: TypeAlias = tuple[str, ...]
 
@@ -40,7 +43,14 @@ class Equations:
     vectors: Names
     noise: Names
     results: tuple[Node, ...]
+    matrices: Names = ()
+    scores: Mapping[str, Score] = field(default_factory=dict)
     compiled: dict[Hashable, Any] = field(default_factory=dict)  # where backends keep what they made of it
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether a step is one product of the first state, and pointwise after it."""
+        return not self.matrices and all(not n.args or n.op in OPERATIONS for n in nodes_of(self))
 
 
 class Blocks:
@@ -78,13 +88,19 @@ for _name in ("neg", "abs", "lt", "le", "gt", "ge", "getitem", "iter", "call"):
 
 
 def trace(
-    R: Callable[..., tuple[Operand, ...]], *, graph: Graph, state: Any, gates: Names, vectors: Names
+    R: Callable[..., tuple[Operand, ...]],
+    *,
+    graph: Graph,
+    state: Any,
+    gates: Names,
+    vectors: Names,
+    matrices: Names = (),
 ) -> Equations:
     """Run R(x, h, s) on symbols and write down its equations.
 
     Args:
         R: the step; reads blocks of x and h by gate, s by field, and returns ``state(...)``.
-        graph: where the symbols live that R finds for its learned vectors.
+        graph: where the symbols live that R finds for its learned vectors and matrices.
         state: the named tuple of the cell's state.
     """
     fields: Names = state._fields
@@ -108,7 +124,9 @@ def trace(
             )
         results.append(value.node)
     inputs, products = (tuple(gate for gate in gates if gate in blocks._read) for blocks in (x, h))
-    return Equations(graph, fields, inputs, products, vectors, (), tuple(results))
+    if graph.phased or len(matrices) > 0:
+        results = [whole(Symbol(graph, node), UNITS).node for node in results]
+    return Equations(graph, fields, inputs, products, vectors, (), tuple(results), matrices)
 
 
 def add_zoneout(equations: Equations, rates: Mapping[str, float | None]) -> Equations:
@@ -120,7 +138,8 @@ def add_zoneout(equations: Equations, rates: Mapping[str, float | None]) -> Equa
     graph, results = equations.graph, list(equations.results)
     for name, rate in rates.items():
         place = equations.states.index(name)
-        old, new = graph.leaf("s", name), Symbol(graph, results[place])
+        new = Symbol(graph, results[place])
+        old = graph.leaf("s", name)
         drawn = graph.leaf("n", name) != 0.0
         kept = drawn.choose(old, new) if rate is None else rate * old + (1.0 - rate) * new
         results[place] = kept.node
@@ -133,6 +152,8 @@ class Gradients:
     """The backward step: the gradient of every leaf, and the forward values it needs saved.
 
     ``current`` names the states whose new value is read back from the state sequence instead.
+    ``multiplied`` are the products of a step of several phases that have a gradient, each with it;
+    ``remembered`` says what the gradients of memories are made of.
     """
 
     inputs: tuple[Node | None, ...]
@@ -141,6 +162,8 @@ class Gradients:
     vectors: tuple[Node | None, ...]
     saved: tuple[Node, ...]
     current: tuple[Node, ...]
+    multiplied: tuple[tuple[Node, Node], ...] = ()
+    remembered: tuple[Remembered, ...] = ()
 
     @property
     def teach_products(self) -> bool:
@@ -163,11 +186,13 @@ class Gradients:
         return {node.name for node in self._computed_from() if node.op == "s"}
 
     def _computed_from(self) -> Iterable[Node]:
-        return _reach(self.outputs, stop=(*self.saved, *self.current)).values()
+        return reach(self.outputs, stop=(*self.saved, *self.current)).values()
 
     @property
     def outputs(self) -> list[Node]:
-        return [n for n in (*self.inputs, *self.products, *self.states, *self.vectors) if n is not None]
+        leaves = [n for n in (*self.inputs, *self.products, *self.states, *self.vectors) if n is not None]
+        made = [gradient for _, gradient in self.multiplied]
+        return [*leaves, *made, *(node for found in self.remembered for node in found.nodes)]
 
 
 @dataclass(frozen=True)
@@ -189,21 +214,28 @@ def derive(equations: Equations, arrivals: Arrivals | None = None) -> Gradients:
     Raises BackendError where there are more operations than kernels are made of.
     """
     adjoint, _ = _adjoints(equations, None if arrivals is None else presence(equations, arrivals))
-    graph = equations.graph
+    graph, pointwise = equations.graph, equations.pointwise
+    dims = {(node.op, node.name): node.dim for node in nodes_of(equations) if not node.args}
 
     def of(kind: str, names: Names) -> tuple[Node | None, ...]:
-        reached = (adjoint.get(graph.leaf(kind, name).node.index) for name in names)
-        return tuple(symbol.node if symbol is not None else None for symbol in reached)
+        leaves = [graph.leaf(kind, name, dims.get((kind, name), UNITS)).node for name in names]
+        found = [(adjoint.get(leaf.index), "" if pointwise else leaf.dim) for leaf in leaves]
+        return tuple(None if gradient is None else whole(gradient, dim).node for gradient, dim in found)
 
     e = equations
-    found = Gradients(of("x", e.inputs), of("h", e.products), of("s", e.states), of("v", e.vectors), (), ())
-    operations = sum(bool(node.args) for node in _reach((*equations.results, *found.outputs)).values())
+    leaves = of("x", e.inputs), of("h", e.products), of("s", e.states), of("v", e.vectors)
+    made = [node for node in nodes_of(e) if node.op == "product" and node.index in adjoint]
+    multiplied = tuple((node, whole(adjoint[node.index], node.dim).node) for node in made)
+    looked = [node for node in nodes_of(e) if node.op in LOOKS and node.index in adjoint]
+    remembered = tuple(remember(node, whole(adjoint[node.index], node.dim)) for node in looked)
+    found = Gradients(*leaves, (), (), multiplied, remembered)
+    operations = sum(bool(node.args) for node in reach((*equations.results, *found.outputs)).values())
     if operations > MOST_OPERATIONS:
         limit = f"kernels are made of {MOST_OPERATIONS:,} at most"
         raise BackendError(f"a step and its gradient are {operations:,} operations, and {limit}")
     # Of forward values, dear ones and products are kept; what is cheap is computed again.
-    dear = [n for n in nodes_of(equations) if n.op == "h" or (n.args and OPERATIONS[n.op].dear)]
-    reached = _reach(found.outputs, stop=dear)
+    dear = [n for n in nodes_of(equations) if n.op == "h" or (n.args and _dear(n))]
+    reached = reach(found.outputs, stop=dear)
     kept = [node for node in dear if node.index in reached]
     current = tuple(node for node in kept if node in equations.results)
     return replace(found, saved=tuple(node for node in kept if node not in current), current=current)
@@ -217,26 +249,44 @@ def _adjoints(
     adjoint: dict[int, Symbol] = {}
     origins: dict[int, frozenset[int]] = {}
 
-    def add(node: Node, gradient: Symbol | float | None, origin: frozenset[int]) -> None:
+    def add(node: Node, gradient: Symbol | float | None, origin: frozenset[int], dim: str = "") -> None:
         if gradient is None or node.op == "constant" or node.boolean:
             return
         gradient = gradient if isinstance(gradient, Symbol) else graph.constant(gradient)
+        if dim and not node.dim:  # one number stood beside many: their gradients add up
+            many = gradient.node.dim
+            gradient = graph.reduce("sum", gradient) if many else gradient * graph.size(dim)
         adjoint[node.index] = adjoint[node.index] + gradient if node.index in adjoint else gradient
         origins[node.index] = origins.get(node.index, frozenset()) | origin
 
     for place, (name, node) in enumerate(zip(equations.states, equations.results, strict=True)):
         if present is None or any(place in there for there in present.sets):
-            add(node, graph.leaf("g", name), frozenset({place}))
+            add(node, graph.leaf("g", name, node.dim or UNITS), frozenset({place}))
+    sums: dict[int, list[tuple[Symbol, str]]] = {}  # by value, the products that it has part in
     for node in reversed(nodes_of(equations)):
-        if node.index in adjoint and node.args:
+        if node.index in sums:  # all are known, since a value comes before what is made of it
+            add(node, graph.product(sums[node.index], node.dim), origins.get(-node.index - 1, frozenset()))
+        if node.index in adjoint and node.op == "product":
+            for argument, name in zip(node.args, node.name.split(), strict=True):
+                sums.setdefault(argument.index, []).append(
+                    (whole(adjoint[node.index], node.dim), turned(name))
+                )
+                place = -argument.index - 1
+                origins[place] = origins.get(place, frozenset()) | origins[node.index]
+        elif node.index in adjoint and node.op in LOOKS:
+            found = pull_back(node, whole(adjoint[node.index], node.dim), equations.scores)
+            for argument, pulled in zip(node.args, found, strict=True):
+                add(argument, pulled, origins[node.index])
+        elif node.index in adjoint and node.args:
             symbols = [Symbol(graph, n) for n in (node, *node.args)]
             origin = origins[node.index]
             when = None if present is None or _keeps_zero(node) else present.when(origin)
-            gradients = OPERATIONS[node.op].derivative(adjoint[node.index], *symbols)
+            rule = REDUCTIONS[node.op].derivative if node.op in REDUCTIONS else OPERATIONS[node.op].derivative
+            gradients = rule(adjoint[node.index], *symbols)
             for argument, gradient in zip(node.args, gradients, strict=True):
                 if gradient is not None and when is not None:
                     gradient = graph.leaf("p", when).choose(gradient, 0.0)
-                add(argument, gradient, origin)
+                add(argument, gradient, origin, node.dim)
     return adjoint, origins
 
 
@@ -309,28 +359,30 @@ def presence(equations: Equations, arrivals: Arrivals) -> Presence | None:
     return found if matters else None
 
 
+def turned(name: str) -> str:
+    """The name of a matrix that is turned: its rows are the columns of the other."""
+    return name.removesuffix("'") if name.endswith("'") else f"{name}'"
+
+
+def whole(value: Symbol, dim: str) -> Symbol:
+    """A value that is the same for all units, as one number for each."""
+    return value if value.node.dim or not dim else value + value.graph.leaf("zero", "", dim)
+
+
+def _dear(node: Node) -> bool:
+    """Whether a value is saved for the backward step, if that reads it: it takes more than to load it."""
+    return node.op not in OPERATIONS or OPERATIONS[node.op].dear
+
+
 def _keeps_zero(node: Node) -> bool:
     """Whether of a gradient of zero at this value nothing but zero goes on, whatever the other values are."""
-    if not node.args or OPERATIONS[node.op].passing:
+    if not node.args or node.op in ("sum", "top"):
         return True
     factors = [n.value for n in node.args if n.value is not None and math.isfinite(n.value)]
-    return node.op == "mul" and bool(factors)
+    row = OPERATIONS.get(node.op)  # none: what a matrix or a memory multiplied is a factor, too
+    return row is not None and (row.passing or (node.op == "mul" and bool(factors)))
 
 
 def nodes_of(equations: Equations) -> list[Node]:
     """All values of a step, arguments before results."""
-    return sorted(_reach(equations.results).values(), key=lambda node: node.index)
-
-
-def _reach(roots: Iterable[Node], stop: Iterable[Node] = ()) -> dict[int, Node]:
-    """All nodes that the roots are computed from, not going beyond ``stop``."""
-    found: dict[int, Node] = {}
-    ends = {node.index for node in stop}
-    todo = list(roots)
-    while todo:
-        node = todo.pop()
-        if node.index not in found:
-            found[node.index] = node
-            if node.index not in ends:
-                todo.extend(node.args)
-    return found
+    return sorted(reach(equations.results).values(), key=lambda node: node.index)

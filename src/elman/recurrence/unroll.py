@@ -62,7 +62,8 @@ def unroll_layer(
             check_state("state", cell, cell.initial_state(B, like) if state is None else state, B, like)
             for cell, state in zip(cells, states, strict=True)
         ]
-    noises = [noise.applied(own[2]) for noise, own in zip(noises, weights, strict=True)]
+    dropped = zip(noises, cells, weights, strict=True)
+    noises = [noise.applied(cell, own[2]) for noise, cell, own in dropped]
     tensors = [x, *(field for state in states if state is not None for field in state), *present]
     if observed() is None:
         check_room(*tensors)
@@ -109,6 +110,13 @@ def choose(call: LayerCall, wanted: str, after: Backend | None = None) -> Backen
             return backend
         _note(backend.name, refusal, wanted)
     raise AssertionError("the loop never refuses")
+
+
+def walk_backend(wanted: str, x: Tensor) -> Backend | None:
+    """The backend that walks a composed step on tensors like x; None: it goes step by step."""
+    if wanted == "loop" or observed(x) is not None:
+        return None
+    return next((b for b in candidates(wanted, x.device.type) if b.walks(x)), None)
 
 
 def streaming_cell(

@@ -107,3 +107,25 @@ class Groups(NamedTuple):
         spread = values.new_full((U, self.K, *values.shape[1:]), -torch.inf)
         spread[self.group, self.slot] = values
         return spread
+
+
+class RealSteps(NamedTuple):
+    """The steps of B rows of up to T steps without padding: N in all, which ``real`` lists if need be."""
+
+    B: int
+    T: int
+    real: Tensor | None = None
+
+    @property
+    def N(self) -> int:
+        return self.B * self.T if self.real is None else len(self.real)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """Pick the real steps: (B, T, ·) → (N, ·)."""
+        flat = x.reshape(self.B * self.T, x.shape[-1])
+        return flat if self.real is None else pick(flat, self.real)
+
+    def padded(self, rows: Tensor) -> Tensor:
+        """Put the real steps back among zeros: (N, ·) → (B, T, ·)."""
+        full = rows if self.real is None else spread(rows, self.real, self.B * self.T)
+        return full.view(self.B, self.T, rows.shape[-1])

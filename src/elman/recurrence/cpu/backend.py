@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -11,12 +12,18 @@ from elman.recurrence.compiled import make_once
 from elman.recurrence.contract import NO_NOISE, Noise, RecurrentCell, State, StreamingCell, Unrolled, Weights
 from elman.recurrence.cpu.compile import compiler
 from elman.recurrence.cpu.kernel import Kernel
+from elman.recurrence.cpu.phased import PhasedKernel, run_walk
 from elman.recurrence.cpu.scan import ScanSpec, scan
 from elman.recurrence.direction import DirectionTensors
+from elman.recurrence.phases import Blocks, blocks_of, expand
+from elman.recurrence.symbols import UNITS
+from elman.recurrence.trace import Equations, add_zoneout
+from elman.recurrence.walk import Walk
 from elman.tensors.checks import check_length_values
 from elman.tensors.memory import dense, is_dense, still_dense
 from elman.tensors.nested import map_tensors
-from elman.tensors.rows import real_rows
+from elman.tensors.rows import RealSteps, real_rows
+from elman.tensors.tracing import in_autocast
 
 FEW_ROWS = 4  # up to here a streaming step reads the weights itself; beyond, torch's product is better
 
@@ -38,10 +45,23 @@ class CpuBackend(KernelBackend):
             kernel_for(cell, computes_in(call.dtype), noise)
         return run_directions(call, unroll_direction)
 
+    def walks(self, x: Tensor) -> bool:
+        kinds = (torch.float32, torch.float64)
+        return x.device.type == "cpu" and x.dtype in kinds and not in_autocast(x) and _missing() is None
+
+    def walk(
+        self, equations: Equations, blocks: Blocks, walk: Walk, tensors: Mapping[str, Tensor | None]
+    ) -> list[Tensor]:
+        like = next(tensor for tensor in tensors.values() if tensor is not None)
+        kernel = make_once(equations, like.dtype, lambda: PhasedKernel(equations, blocks, like.dtype))
+        return run_walk(kernel, walk, {n: t if t is None else dense(t) for n, t in tensors.items()})
+
     def streaming(self, call: LayerCall) -> StreamingCell | None:
         cell, noise, x = call.cells[0], call.noises[0], call.x
         few = x.shape[0] <= FEW_ROWS and x.dtype in (torch.float32, torch.float64)
         if not few or noise.mask is not None or noise.weight is not None or cell.projects_itself:
+            return None
+        if cell.equations is None or not cell.equations.pointwise:
             return None
         streaming = StreamingKernel(cell, x.dtype, noise)
         return streaming if streaming.fits else None
@@ -54,13 +74,20 @@ def _missing() -> str | None:
     return "no C compiler found (cc, gcc or clang, or $CC)" if compiler() is None else None
 
 
-def kernel_for(cell: RecurrentCell, dtype: torch.dtype, noise: Noise = NO_NOISE) -> Kernel:
+def kernel_for(cell: RecurrentCell, dtype: torch.dtype, noise: Noise = NO_NOISE) -> Kernel | PhasedKernel:
     """The compiled equations of this cell, under this kind of zoneout; compiled at first use."""
     equations = cell.equations
     assert equations is not None
     rates = noise.rates
     key = (dtype, *rates.items()) if rates else dtype
-    return make_once(equations, key, lambda: Kernel(equations, dtype, rates))
+    if equations.pointwise:
+        return make_once(equations, key, lambda: Kernel(equations, dtype, rates))
+    mask, blocks = noise.mask is not None, blocks_of(equations, equations.products)
+
+    def make() -> PhasedKernel:
+        return PhasedKernel(expand(add_zoneout(equations, rates), mask=mask), blocks, dtype)
+
+    return make_once(equations, (mask, key), make)
 
 
 def computes_in(dtype: torch.dtype) -> torch.dtype:
@@ -80,16 +107,35 @@ def unroll_direction(call: LayerCall, x: Tensor, state: State) -> tuple[Tensor, 
     index = real_rows(lengths, T, lengths.device) if lengths is not None else None
     asked, compute = x.dtype, computes_in(x.dtype)
     kernel, all_states = kernel_for(cell, compute, noise), cell.reads_whole_state
-    spec = ScanSpec(kernel, cell, B, T, cell.hidden_size, call.reverse, all_states, lengths, index)
-    rows, drawn = spec.rows(x), [spec.rows(mask) for mask in noise.drawn(kernel.equations.noise)]
-    given = cell.project(rows) if cell.projects_itself else rows
+    steps = RealSteps(B, T, index)
+    rows, drawn = steps.rows(x), [steps.rows(mask) for mask in noise.drawn(kernel.equations.noise)]
+    given = cell.project(rows) if cell.projects_itself or isinstance(kernel, PhasedKernel) else rows
     flat = [given, *DirectionTensors.gather(cell, call.weights[0], state, noise, drawn)]
     flat = [tensor if tensor is None else dense(tensor.to(compute)) for tensor in flat]
-    sequences, final = scan(spec, flat)
+    if isinstance(kernel, PhasedKernel):
+        names = kernel.equations.states
+        shown = names if all_states else names[:1]
+        walk = Walk(steps, {UNITS: cell.hidden_size}, shown, call.reverse, lengths)
+        found = run_walk(kernel, walk, _by_name(kernel.equations, flat))
+        sequences, final = tuple(found[: len(shown)]), cell.State(*found[len(shown) :])
+    else:
+        sizes = B, T, cell.hidden_size
+        spec = ScanSpec(kernel, cell, *sizes, call.reverse, all_states, lengths, index)
+        sequences, final = scan(spec, flat)
     if asked != compute:
         sequences, final = map_tensors(lambda tensor: tensor.to(asked), (sequences, final))
     outputs = cell.O(cell.State(*sequences)) if all_states else sequences[0]
-    return spec.padded(outputs), final
+    return steps.padded(outputs), final
+
+
+def _by_name(equations: Equations, flat: Sequence[Tensor | None]) -> dict[str, Tensor | None]:
+    """The input parts and the tensors of a direction by the names that a walk has for them."""
+    e, own = equations, DirectionTensors.of(equations, flat[1:])
+    named: dict[str, Tensor | None] = {"x": flat[0]} if e.inputs else {}
+    for kind, names, tensors in (("n ", e.noise, own.noise), ("v ", e.vectors, own.vectors)):
+        named |= {f"{kind}{name}": tensor for name, tensor in zip(names, tensors, strict=True)}
+    named |= {"W_h": own.W_h, "k h": own.mask} | dict(zip(e.matrices, own.matrices, strict=True))
+    return named | {f"initial {name}": t for name, t in zip(e.states, own.initial, strict=True)}
 
 
 class StreamingKernel:
@@ -100,7 +146,9 @@ class StreamingKernel:
 
     def __init__(self, cell: RecurrentCell, dtype: torch.dtype, noise: Noise) -> None:
         self.cell, self._equations = cell, cell.equations
-        self._kernel = kernel_for(cell, dtype, noise)
+        kernel = kernel_for(cell, dtype, noise)
+        assert isinstance(kernel, Kernel)
+        self._kernel = kernel
         self._dtype, self._make, self._whole = dtype, cell.State._make, cell.reads_whole_state
         self._units, self._row = cell.hidden_size, cell.hidden_size * dtype.itemsize  # of a state, in bytes
         self._sizes = [t.nbytes for t in _flat(cell.weights()) if t is not None]

@@ -40,7 +40,7 @@ FLAGS = (
     *("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared"),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-w"),
 )
-ENTRIES = ("forward", "backward", "stream", "lanes")  # of every library
+ENTRIES = ("forward", "backward", "lanes")  # of every library
 PATIENCE = 300.0  # seconds that a compiler is given
 _DIGEST = 32
 

@@ -66,13 +66,13 @@ def emit(equations: Equations, gradients: Gradients, kept: Gradients) -> str:
     lines += step("forward_step", "x h s v n", "y saved", forward)
     lines += step("backward_step", "x s v n y saved g after", "dx dh ds dv", backward)
     if products:
-        lines += _product("forward_product", blocks * products) + _product(
+        lines += panel_product("forward_product", blocks * products) + panel_product(
             "backward_product", BACKWARD_BLOCKS
         )
     return "\n".join(lines)
 
 
-def _product(name: str, columns: int) -> list[str]:
+def panel_product(name: str, columns: int) -> list[str]:
     """Rows of ``a``, ``groups`` times ``count`` long, times a panel of so many vectors of weights."""
     lines = [
         f"static void {name}(long rows, const REAL *a, long row_stride, int groups, long group_stride,",
@@ -119,15 +119,26 @@ def _body(
     names: dict[tuple[str, str], str], known: dict[int, str], targets: Mapping[str, Sequence[Node | None]]
 ) -> list[str]:
     """Statements that fill the target arrays with these values."""
-    lines, values = statements(
-        [node for group in targets.values() for node in group],
-        leaves=names,
-        known=known,
-        constant=lambda value: f"all({_number(value)})",
-        assign=lambda name, value, truth: f"  {'M' if truth else 'V'} {name} = {value};",
-    )
+    lines, values = lines_of([node for group in targets.values() for node in group], names, known)
     places = [f"{target}[{i}]" for target, group in targets.items() for i in range(len(group))]
-    return lines + [f"  {place} = {value};" for place, value in zip(places, values, strict=True)]
+    return [f"  {line}" for line in lines] + [
+        f"  {p} = {value};" for p, value in zip(places, values, strict=True)
+    ]
+
+
+def lines_of(
+    nodes: Sequence[Node | None],
+    leaves: Mapping[tuple[str, str], str],
+    known: Mapping[int, str] | None = None,
+) -> tuple[list[str], list[str]]:
+    """Statements that compute these values, and the names under which they are found."""
+    return statements(
+        nodes,
+        leaves=leaves,
+        known=known or {},
+        constant=lambda value: f"all({number(value)})",
+        assign=lambda name, value, truth: f"{'M' if truth else 'V'} {name} = {value};",
+    )
 
 
 def _inlined(name: str, given: str, found: str, lines: list[str]) -> list[str]:
@@ -167,7 +178,7 @@ def _parameters(given: str, found: str) -> str:
     return ", ".join([*taken, *(f"V *{name}" for name in found.split())])
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     if value != value:
         return "(REAL)NAN"
     if value in (float("inf"), float("-inf")):

@@ -12,95 +12,7 @@
 //
 // Sequences hold the real steps only, row after row: `offset` says where a row begins, `length` how
 // many steps it has, and rows are visited longest first, so that the active ones are always a prefix.
-#include <sched.h>
-
-_Static_assert(sizeof(long) == 8 && sizeof(void *) == 8, "the fields of Task are eight bytes wide");
-typedef struct {
-  // sizes
-  long rows, steps, units, features, operand_stride, reverse, threads, split;  // split: threads share units
-  // rows by position (NULL: every row has `steps` steps)
-  const long *row, *offset, *length;
-  // forward
-  REAL *x;                              // (N, INPUTS, H), bias included; training writes OVERLAID saved values over it
-  const REAL *given;                    // (N, PRODUCTS, H): products made elsewhere, or NULL
-  const REAL *weight;                   // (H, PRODUCTS, H)
-  const REAL *mask;                     // (B, H) or NULL: dropout of what the weights multiply
-  const REAL *vector[VECTORS + 1];      // (H)
-  const REAL *noise[NOISE + 1];         // (N, H)
-  const REAL *initial[STATES];          // (B, H)
-  REAL *final[STATES];                  // (B, H)
-  REAL *sequence[STATES];               // (N, H) or NULL
-  REAL *saved;                          // (N, SAVED - OVERLAID, H): the other saved values
-  long training;                        // values are saved
-  // backward
-  const REAL *d_sequence[STATES];       // or NULL
-  const REAL *d_final[STATES];          // or NULL
-  REAL *d_x;                            // (N, INPUTS, H); with SHARED also the products' gradient
-  REAL *d_product;                      // (N, PRODUCTS, H)
-  REAL *d_initial[STATES];              // (B, H)
-  REAL *d_vector;                       // (threads, VECTORS, width)
-  REAL *operand;                        // (N, operand_stride) or NULL: its last H columns get what the weights multiplied
-  // one streaming step
-  const REAL *input;                    // (B, D)
-  const REAL *input_weight;             // (D, INPUTS, H)
-  const REAL *bias;                     // (INPUTS, H) or NULL
-  // workspace
-  REAL *packed;                         // the weights in the order in which tiles read them
-  REAL *states;                         // (STATES, B, width): the running state, or its gradient
-  REAL *operands;                       // (2, B, 1 or PRODUCTS, width): what the weights multiply, old and new
-  long arrived, phase;                  // the barrier
-} Task;
-
-typedef void (*Parallel)(void (*)(void *), void *, unsigned, unsigned);
-typedef int (*Count)(void);
-typedef struct { Task *task; Count thread, team; void (*work)(Task *, long, long); } Job;
-
-INLINE long least(long a, long b) { return a < b ? a : b; }
-INLINE long round_up(long n, long unit) { return (n + unit - 1) / unit * unit; }
 INLINE long width(const Task *k) { return round_up(k->units, LANES); }
-
-// ---- loads and stores; n < LANES at the end of a row ----
-#if defined(__AVX512F__)
-#define FIRST(n) ((1u << (n)) - 1)
-INLINE V part_load(const REAL *p, long n) {
-#if DOUBLE
-  return (V)_mm512_maskz_loadu_pd(FIRST(n), p);
-#else
-  return (V)_mm512_maskz_loadu_ps(FIRST(n), p);
-#endif
-}
-INLINE void part_store(REAL *p, V y, long n) {
-#if DOUBLE
-  _mm512_mask_storeu_pd(p, FIRST(n), (__m512d)y);
-#else
-  _mm512_mask_storeu_ps(p, FIRST(n), (__m512)y);
-#endif
-}
-#else
-INLINE V part_load(const REAL *p, long n) {
-  V y = {0};
-  memcpy(&y, p, (size_t)n * sizeof(REAL));
-  return y;
-}
-INLINE void part_store(REAL *p, V y, long n) { memcpy(p, &y, (size_t)n * sizeof(REAL)); }
-#endif
-INLINE V load(const REAL *p, long n) { return n >= LANES ? (V) * (const VU *)p : part_load(p, n); }
-INLINE void store(REAL *p, V y, long n) {
-  if (n >= LANES) *(VU *)p = y;
-  else part_store(p, y, n);
-}
-
-// ---- rows and places ----
-INLINE long row_of(const Task *k, long p) { return k->row ? k->row[p] : p; }
-INLINE long length_of(const Task *k, long p) { return k->length ? k->length[p] : k->steps; }
-INLINE long place(const Task *k, long p, long t) {
-  long begin = k->offset ? k->offset[p] : p * k->steps;
-  return begin + (k->reverse ? length_of(k, p) - 1 - t : t);
-}
-INLINE long share(long total, long parts, long part) {  // where the part begins, sizes differ by one
-  return part * (total / parts) + least(part, total % parts);
-}
-
 INLINE long panels(const Task *k, long blocks) { return round_up(k->units, blocks * LANES) / (blocks * LANES); }
 
 // ---- weights in the order of the tiles ----
@@ -392,20 +304,6 @@ static void stream_work(Task *k, long thread, long team) {
 }
 
 // ---- entries ----
-static void take_part(void *argument) {
-  Job *job = argument;
-  job->work(job->task, job->thread(), job->team());
-}
-
-static void spread(Task *k, const void **openmp, void (*work)(Task *, long, long)) {
-  if (k->threads > 1 && openmp[0]) {
-    Job job = {k, (Count)openmp[1], (Count)openmp[2], work};
-    ((Parallel)openmp[0])(take_part, &job, (unsigned)k->threads, 0);
-  } else {
-    work(k, 0, 1);
-  }
-}
-
 void forward(Task *k, const void **openmp) {
   if (PRODUCTS && !k->given) spread(k, openmp, pack_forward);
   spread(k, openmp, forward_work);

@@ -47,6 +47,11 @@ def _openmp() -> tuple[ctypes.Array[ctypes.c_void_p], bool]:
     return (ctypes.c_void_p * 3)(*addresses), None not in found
 
 
+def pool() -> int:
+    """The address of torch's thread pool, as entries of a kernel are given it."""
+    return ctypes.addressof(_openmp()[0])
+
+
 def threads() -> int:
     """Count the threads: torch's own, but one in a forked child, where the parent's pool is gone."""
     return torch.get_num_threads() if _openmp()[1] and os.getpid() == _HOME else 1
@@ -77,14 +82,16 @@ class Kernel:
         self.shared = shares_gradient(equations, gradients)
         self.learns = gradients.teach_products
         head, step = f"#define DOUBLE {int(dtype == torch.float64)}", emit(equations, gradients, usual)
-        self.source = "\n".join([head, _text("mathematics.c"), step, _text("kernel.c")])
+        self.source = "\n".join(
+            [head, source_text("mathematics.c"), step, *map(source_text, ("task.c", "rows.c", "kernel.c"))]
+        )
         loaded = library(self.source)
         self._entries = {name: getattr(loaded, name) for name in ("forward", "backward", "stream")}
         for entry in self._entries.values():
             entry.argtypes, entry.restype = (ctypes.c_void_p, ctypes.c_void_p), None
         self._stream = self._entries["stream"]
         self.lanes: int = loaded.lanes()
-        self._pool = ctypes.addressof(_openmp()[0])
+        self._pool = pool()
         counts = dict.fromkeys(TASK, 1) | dict.fromkeys(BY_STATE, len(equations.states))
         counts |= {"vector": len(equations.vectors) + 1, "noise": len(equations.noise) + 1}
         *places, size = accumulate(counts.values(), initial=0)
@@ -138,5 +145,5 @@ class Kernel:
 
 
 @cache
-def _text(name: str) -> str:
+def source_text(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")

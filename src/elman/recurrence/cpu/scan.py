@@ -15,7 +15,7 @@ from elman.recurrence.direction import DirectionTensors, arrivals_of, replay, st
 from elman.recurrence.double_backward import differentiate
 from elman.tensors.memory import check_memory, dense
 from elman.tensors.products import affine, multiply
-from elman.tensors.rows import pick, spread
+from elman.tensors.rows import RealSteps
 from elman.tensors.tracing import observed, own_precision
 
 SMALL = 1 << 17  # multiplications below which a second thread costs more than it gives
@@ -42,17 +42,15 @@ class ScanSpec(NamedTuple):
 
     @property
     def N(self) -> int:
-        return self.B * self.T if self.real is None else len(self.real)
+        return RealSteps(self.B, self.T, self.real).N
 
     def rows(self, x: Tensor) -> Tensor:
         """Pick the real steps: (B, T, ·) → (N, ·)."""
-        flat = x.reshape(self.B * self.T, x.shape[-1])
-        return flat if self.real is None else pick(flat, self.real)
+        return RealSteps(self.B, self.T, self.real).rows(x)
 
     def padded(self, rows: Tensor) -> Tensor:
         """Put the real steps back among zeros: (N, ·) → (B, T, ·)."""
-        full = rows if self.real is None else spread(rows, self.real, self.B * self.T)
-        return full.view(self.B, self.T, rows.shape[-1])
+        return RealSteps(self.B, self.T, self.real).padded(rows)
 
 
 def scan(spec: ScanSpec, flat: Sequence[Tensor | None]) -> tuple[tuple[Tensor, ...], State]:
