@@ -1,13 +1,19 @@
-"""The layer-normalised LSTM: an example of a free-form cell with parameters of its own."""
+"""The layer-normalised LSTM: norms inside a step; the input side is normalised for all steps at once."""
+
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn, sigmoid, tanh
 from torch.nn.functional import layer_norm
 
 from elman.cells.base import Cell
-from elman.recurrence.contract import Product, State, StepInput
+from elman.recurrence.contract import Parts, State
+from elman.recurrence.functions import norm
 from elman.tensors.checks import check_number
 from elman.tensors.products import affine
+
+GATES = ("i", "f", "o", "z")
 
 
 class LayerNormLSTM(Cell):
@@ -16,13 +22,20 @@ class LayerNormLSTM(Cell):
         (i, f, o, z) = LN(x W^x) + LN(h W^h) + b
         c' = σ(f) ⊙ c + σ(i) ⊙ tanh(z)      h' = σ(o) ⊙ tanh(LN(c'))
 
-    A norm looks at all units at once, so this is a free-form cell on the plain loop. The input side
-    is normalised for all steps together.
+    The input side is normalised for all steps together.
     """
 
     state = ("h", "c")
-    gates = ("i", "f", "o", "z")
-    joined = True
+    gates = GATES
+    vectors = (*(f"gain_{gate}" for gate in GATES), "gain_c", "shift_c")
+    earlier: ClassVar[Mapping[str, tuple[str, ...]]] = {"gain_h": vectors[:4]}
+
+    gain_i: Tensor
+    gain_f: Tensor
+    gain_o: Tensor
+    gain_z: Tensor
+    gain_c: Tensor
+    shift_c: Tensor
 
     def __init__(
         self,
@@ -36,15 +49,11 @@ class LayerNormLSTM(Cell):
         super().__init__(input_size, hidden_size, bias=bias, initialisation=initialisation)
         self.epsilon = check_number("epsilon", epsilon)
         self.gain_x = nn.Parameter(torch.ones(4 * hidden_size))
-        self.gain_h = nn.Parameter(torch.ones(4 * hidden_size))
-        self.gain_c = nn.Parameter(torch.ones(hidden_size))
-        self.shift_c = nn.Parameter(torch.zeros(hidden_size))
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
-        for gain in (self.gain_x, self.gain_h, self.gain_c):
-            nn.init.ones_(gain)
-        nn.init.zeros_(self.shift_c)
+        for name in ("gain_x", *self.vectors):
+            nn.init.constant_(getattr(self, name), float(name != "shift_c"))
         if self.bias:
             self.block("b", "f").fill_(1.0)
 
@@ -54,10 +63,12 @@ class LayerNormLSTM(Cell):
         normal = layer_norm(rows, self.gain_x.shape, self.gain_x, self.b, self.epsilon)
         return normal.view(*x.shape[:-1], -1)
 
-    def step(self, x: StepInput, s: State, product: Product) -> State:
-        H = self.hidden_size
-        rows = x + layer_norm(product.joined(s.h), (4 * H,), self.gain_h, None, self.epsilon)
-        i, f, o = sigmoid(rows[:, : 3 * H]).chunk(3, -1)
-        c = torch.addcmul(f * s.c, i, tanh(rows[:, 3 * H :]))
-        normal = layer_norm(c, (H,), self.gain_c, self.shift_c, self.epsilon)
-        return self.State(h=o * tanh(normal), c=c)
+    def R(self, x: Parts, h: Parts, s: State) -> State:
+        i, f, o, z = norm(h.i, h.f, h.o, h.z, epsilon=self.epsilon)
+        i, f, o = (
+            sigmoid(x.i + self.gain_i * i),
+            sigmoid(x.f + self.gain_f * f),
+            sigmoid(x.o + self.gain_o * o),
+        )
+        c = f * s.c + i * tanh(x.z + self.gain_z * z)
+        return self.State(h=o * tanh(self.gain_c * norm(c, epsilon=self.epsilon) + self.shift_c), c=c)

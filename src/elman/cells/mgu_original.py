@@ -1,24 +1,28 @@
-"""The minimal gated unit as it was published: an example of a free-form cell."""
+"""The minimal gated unit as it was published."""
 
-from torch import lerp, sigmoid, tanh
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from torch import Tensor, sigmoid, tanh
 
 from elman.cells.base import Cell
-from elman.recurrence.contract import Product, State, StepInput
+from elman.recurrence.contract import Parts, State
 
 
 class OriginalMGU(Cell):
     """Minimal gated unit (Zhou et al. 2016): the state is gated before it is multiplied.
 
-        f = σ(x W^xf + h W^hf + b_f)        z = tanh(x W^xz + (f ⊙ h) W^hz + b_z)
-                                            h' = (1 - f) ⊙ h + f ⊙ z
-
-    Two products that follow each other make a step, so this is a free-form cell on the plain loop.
+    f = σ(x W^xf + h W^hf + b_f)        z = tanh(x W^xz + (f ⊙ h) U + b_z)
+                                        h' = (1 - f) ⊙ h + f ⊙ z
     """
 
     state = ("h",)
     gates = ("f", "z")
+    matrices = ("U",)
+    earlier: ClassVar[Mapping[str, tuple[str, ...]]] = {"W_h": ("W_h", "U")}
+    U: Callable[[Tensor], Tensor]
 
-    def step(self, x: StepInput, s: State, product: Product) -> State:
-        f = sigmoid(product(s.h, "f", plus=x.f))
-        z = tanh(product(f * s.h, "z", plus=x.z))
-        return self.State(h=lerp(s.h, z, f))
+    def R(self, x: Parts, h: Parts, s: State) -> State:
+        f = sigmoid(x.f + h.f)
+        z = tanh(x.z + self.U(f * s.h))
+        return self.State(h=s.h + f * (z - s.h))

@@ -19,6 +19,7 @@ from elman.tasks.base import AnyTask, Loss, Measures, chosen_metric
 from elman.tasks.examples import Examples
 from elman.text.batches import EpochBatches
 from elman.training.averaging import Averaging
+from elman.training.earlier_weights import parted, parted_optimizer
 from elman.training.numbers import UpdateNumbers
 from elman.training.optim import (
     clip_gradients,
@@ -323,10 +324,13 @@ class Trainer:
         raw = {
             name.removeprefix("weights."): one for name, one in extra.items() if name.startswith("weights.")
         }
-        self.model.load_state_dict({**model, **raw})
-        load_optimizer_tensors(self.optimizer, optimizer, state["optimizer"])
+        weights = {**model, **raw}
+        self.model.load_state_dict(weights)
+        saved = parted_optimizer(self.model, weights, self.optimizer, optimizer, state["optimizer"])
+        load_optimizer_tensors(self.optimizer, *saved)
         self.schedule.load_state_dict(state["schedule"])
-        self.averaging.load_tensors(self.model, {name: model[name] for name in raw}, state["averaging"])
+        averages = parted(self.model, {name: model[name] for name in raw})
+        self.averaging.load_tensors(self.model, averages, state["averaging"])
         self.scaler.load_state_dict(state["scaler"])
         self.carry = unflatten(state["carry"], extra, self.device)
         states = {name[4:]: one for name, one in extra.items() if name.startswith("rng.")}
