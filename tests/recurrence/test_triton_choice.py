@@ -16,6 +16,7 @@ from elman.recurrence import backend as contract
 from elman.recurrence import notices, trace, unroll
 from elman.recurrence.contract import NO_NOISE
 from elman.recurrence.triton import backend
+from user_cells import Ranked
 
 OLD = (7, 5)
 
@@ -36,7 +37,7 @@ def test_tensors_on_the_cpu_are_an_error_that_says_so():
 
 
 def test_a_free_form_cell_is_an_error_that_says_so():
-    rnn = RNN("layer_norm_lstm", 3, 4, backend="triton")
+    rnn = RNN(Ranked, 3, 4, backend="triton")
     with pytest.raises(
         BackendError, match="is a free-form cell, which runs on the plain loop; use backend='auto'"
     ):

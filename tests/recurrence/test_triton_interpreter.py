@@ -33,7 +33,7 @@ from elman import RNN, Cell
 from elman.recurrence import unroll
 from elman.recurrence.backend import LayerCall
 from elman.recurrence.operations import OPERATIONS
-from elman.recurrence.triton import backend, steps
+from elman.recurrence.triton import backend, recording, steps
 from elman.recurrence.triton.tiling import Card, Tiling, Workload, tilings
 from elman.registry import CELLS
 from user_cells import USER_CELLS, Everything, Readout
@@ -139,7 +139,8 @@ def both(cell: Any, H: int = H, **options: Any) -> Callable[[], RNN]:
     return one(cell, H, bidirectional=True, **options)
 
 
-POINTWISE = [name for name in CELLS.names() if CELLS.find(name)(D, H).equations is not None]
+EQUATIONS = {name: CELLS.find(name)(D, H).equations for name in CELLS.names()}
+POINTWISE = [name for name, found in EQUATIONS.items() if found is not None and found.pointwise]
 CASES = {
     **{name: Case(one(name)) for name in POINTWISE},
     **{cell.__name__: Case(one(cell), lengths=True) for cell in USER_CELLS},
@@ -301,7 +302,7 @@ def _in_short(name: str, dtype: torch.dtype) -> Named:
     return everything_of(network.to(dtype), x.to(dtype), lengths)
 
 
-class Pieces(steps.StepRunner):
+class Pieces(steps.PointwiseRunner):
     """Replays, as recordings do, but of what is launched there and then."""
 
     def __init__(self, *given: Any) -> None:
@@ -314,9 +315,9 @@ class Pieces(steps.StepRunner):
 
 def _put_together(name: str) -> tuple[Named, Named]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "LENGTHS", (3, 1))
-        patch.setattr(steps, "HIGHEST", 1)  # more rows than a launch takes
-        patch.setattr(steps, "StepRunner", Pieces)
+        patch.setattr(recording, "LENGTHS", (3, 1))
+        patch.setattr(recording, "HIGHEST", 1)  # more rows than a launch takes
+        patch.setattr(steps, "PointwiseRunner", Pieces)
         return _trained_and_inferred(name)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from comparison import distance, disturb, values_of
 from elman import RNN
-from elman.recurrence.triton import backend, steps
+from elman.recurrence.triton import backend, recording
 from elman.recurrence.triton.tiling import tilings
 from user_cells import Lopsided, Readout
 
@@ -24,8 +24,8 @@ NUMBERS = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=
 def recordings(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Everything goes by steps, and nothing has been recorded."""
     monkeypatch.setattr(backend, "tilings", lambda workload, card: tilings(workload, card)[-1:])
-    monkeypatch.setattr(steps, "_recordings", OrderedDict())
-    return steps._recordings
+    monkeypatch.setattr(recording, "_recordings", OrderedDict())
+    return recording._recordings
 
 
 def gpu_network(cell: Any = "peephole_lstm", dtype: torch.dtype = torch.float32) -> RNN:
@@ -78,7 +78,7 @@ def test_recorded_steps_compute_what_launched_ones_do(cell, dtype, recordings):
         assert_equal(results_of(network, x), expected)
         assert_equal(results_of(network, x), expected)
     assert len(recordings) == 2  # forward and back, whatever the number of steps
-    assert all(set(steps.graphs) == {64, 8, 1} for steps in recordings.values())
+    assert all(set(steps.graphs) == {64, 8, 2, 1} for steps in recordings.values())
 
 
 @NUMBERS
@@ -134,7 +134,7 @@ def test_a_recording_made_in_inference_mode_serves_others(recordings):
 
 
 def test_streams_share_no_recording_and_old_ones_are_forgotten(recordings, monkeypatch):
-    monkeypatch.setattr(steps, "MOST", 2)
+    monkeypatch.setattr(recording, "MOST", 2)
     network = gpu_network()
     x = gpu_input(network)
     expected = results_of(network, x)
@@ -148,7 +148,7 @@ def test_streams_share_no_recording_and_old_ones_are_forgotten(recordings, monke
 
 
 def test_where_memory_is_short_nothing_is_recorded(recordings, monkeypatch):
-    monkeypatch.setattr(steps, "SHARE", 0.0)
+    monkeypatch.setattr(recording, "SHARE", 0.0)
     network = gpu_network()
     x = gpu_input(network)
     first, second = results_of(network, x), results_of(network, x)

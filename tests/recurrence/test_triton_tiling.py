@@ -15,12 +15,13 @@ from torch import Tensor
 
 from elman import RNN
 from elman.recurrence import unroll
-from elman.recurrence.triton import backend, launch, scan, steps
+from elman.recurrence.triton import backend, launch, recording, scan, steps
 from elman.recurrence.triton.emit.backward import backward
 from elman.recurrence.triton.emit.writer import Variant, pieces
 from elman.recurrence.triton.launch import DoesNotFit
 from elman.recurrence.triton.program import power_of_two
 from elman.recurrence.triton.tiling import MOST_GATES, Card, Tiling, Workload, find_obstacles, tilings
+from user_cells import Ranked
 
 H200 = Card("NVIDIA H200", 132, 232448)
 SMALL = Card("a small card", 20, 101376)
@@ -229,7 +230,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launched]:
     """What would be launched on an H200 for tensors on the CPU; the results hold anything."""
     found: list[Launched] = []
 
-    def launch(source, name, grid, tensors, numbers, *, warps, cooperative):
+    def launch(source, name, grid, tensors, numbers, *, warps, cooperative=False, overlap=False):
         found.append(Launched(source, name, grid, dict(numbers), warps, cooperative))
 
     pytest.importorskip("triton")
@@ -237,7 +238,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launched]:
     monkeypatch.setattr(backend, "card_of", lambda device: H200)
     monkeypatch.setattr(backend, "_refused", set())
     monkeypatch.setattr(scan, "launch", launch)
-    monkeypatch.setattr(steps, "launch", launch)
+    monkeypatch.setattr(recording, "launch", launch)
     return found
 
 
@@ -404,10 +405,11 @@ def test_what_cannot_be_recorded_is_launched_on_the_stream_of_the_sequence(fails
     for name, stand_in in {"CUDAGraph": object, "stream": Stream, "graph": Graph}.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams[-1])
-    monkeypatch.setattr(steps, "_stream_beside", lambda device, stream: SimpleNamespace(cuda_stream=7))
-    monkeypatch.setattr(steps, "launch", lambda *given, **named: None)
-    some = object.__new__(steps.StepRunner)
+    monkeypatch.setattr(recording, "_stream_beside", lambda device, stream: SimpleNamespace(cuda_stream=7))
+    monkeypatch.setattr(recording, "launch", lambda *given, **named: None)
+    some = object.__new__(steps.PointwiseRunner)
     some.source, some.graphs, some.buffers = "", {}, {"table": torch.zeros(1)}
+    some.overlap = False
     some._launch = launch_some
     some.take(75, {})
     assert launched[-1] == (0, 75)
@@ -419,17 +421,17 @@ def test_what_cannot_be_recorded_is_launched_on_the_stream_of_the_sequence(fails
 def test_a_run_that_was_interrupted_is_no_reason_to_record_the_next(monkeypatch):
     """Its kernels may not have been compiled; a recording could not do that."""
     known: OrderedDict[Any, Any] = OrderedDict()
-    monkeypatch.setattr(steps, "_recordings", known)
-    monkeypatch.setattr(steps, "StepRunner", lambda *given: SimpleNamespace(given=given))
+    monkeypatch.setattr(recording, "_recordings", known)
+    monkeypatch.setattr(steps, "PointwiseRunner", lambda *given: SimpleNamespace(given=given))
     monkeypatch.setattr(steps, "source_of", lambda *given: "text")
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
     like = SimpleNamespace(is_cuda=True, device="cuda:0")
-    what = SimpleNamespace(step=None, B=3, reverse=False)
+    what = SimpleNamespace(pointwise=None, B=3, reverse=False)
     with pytest.raises(KeyboardInterrupt), steps._steps("forward", what, None, {"initial": like}):
         raise KeyboardInterrupt
     assert not known
-    assert not steps._using.locked()
+    assert not recording._using.locked()
     with steps._steps("forward", what, None, {"initial": like}):
         pass
     assert list(known.values()) == [None]
@@ -446,10 +448,19 @@ def test_explanations_name_the_form_and_the_obstacles(launches, monkeypatch):
     assert any("TF32 would serve" in line for line in backend.explain(cell, 32, torch.float32))
 
 
+def test_explanations_count_the_phases(launches, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(backend, "unavailable", lambda device: None)
+    lines = backend.explain(RNN("gru_original", 4, 64).cells[0][0], 32, torch.bfloat16)
+    assert lines[1:] == [
+        "taken: steps of 2 phases: 2 products and 2 kernels forward, 2 products and 2 kernels back"
+    ]
+
+
 @pytest.mark.parametrize(
     ("cell", "dtype", "found", "reason"),
     [
-        ("layer_norm_lstm", torch.bfloat16, None, "LayerNormLSTM is a free-form cell"),
+        (Ranked, torch.bfloat16, None, "Ranked is a free-form cell"),
         (
             "lstm",
             torch.float64,

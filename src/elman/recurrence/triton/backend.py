@@ -2,7 +2,7 @@
 
 import functools
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -14,17 +14,22 @@ from elman.recurrence.backend import KernelBackend, LayerCall, Refusal, side_by_
 from elman.recurrence.compiled import make_once
 from elman.recurrence.contract import NO_NOISE, Noise, RecurrentCell, State, Unrolled
 from elman.recurrence.direction import DirectionTensors
-from elman.recurrence.trace import add_zoneout
+from elman.recurrence.phases import Blocks
+from elman.recurrence.trace import Equations, add_zoneout
 from elman.recurrence.triton.launch import DoesNotFit
 from elman.recurrence.triton.program import StepProgram, signature
 from elman.recurrence.triton.scan import scan
-from elman.recurrence.triton.spec import ScanSpec
+from elman.recurrence.triton.spec import ScanSpec, Step
+from elman.recurrence.triton.stages import PhasedStep
 from elman.recurrence.triton.tiling import Card, Tiling, Workload, find_obstacles, tilings
+from elman.recurrence.triton.walk import run_walk
+from elman.recurrence.walk import Walk
 from elman.tensors.products import tf32_products
 from elman.tensors.rows import fill_padding, zero_padding
 from elman.tensors.tracing import in_autocast
 
 _refused: set[tuple[Card, Workload, Tiling]] = set()  # tilings that a card turned down
+PHASES = Tiling("phases", 0, 0, 4, 1, 1, 1, 0, 0.0)  # of a step that has several: there is no choice
 NUMBERS = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -42,10 +47,22 @@ class TritonBackend(KernelBackend):
         if reason is not None:
             return Refusal(reason, mendable=missing is not None)
         try:
-            step_of(call.cells[0], call.noises[0])  # which differentiates, and compiles nothing
+            step = step_of(call.cells[0], call.noises[0])  # which differentiates, and compiles nothing
+            if isinstance(step, PhasedStep):
+                step.program(call.noises[0].mask is not None)
         except BackendError as error:
             return Refusal(str(error.args[0]), mendable=True)
         return None
+
+    def walks(self, x: Tensor) -> bool:
+        return x.is_cuda and unavailable(x.device) is None and unserved(computes_in(x)) is None
+
+    def walk(
+        self, equations: Equations, blocks: Blocks, walk: Walk, tensors: Mapping[str, Tensor | None]
+    ) -> list[Tensor]:
+        like = next(tensor for tensor in tensors.values() if tensor is not None)
+        with torch.cuda.device(like.device) if like.is_cuda else nullcontext():
+            return run_walk(equations, blocks, walk, tensors, computes_in(like))
 
     def run(self, call: LayerCall) -> Unrolled:
         """Triton launches on the current device, which must be that of x."""
@@ -92,14 +109,15 @@ def card_of(device: torch.device) -> Card:
     return Card(name, found["multiprocessor_count"], found["max_shared_mem"])
 
 
-def step_of(cell: RecurrentCell, noise: Noise = NO_NOISE) -> StepProgram:
+def step_of(cell: RecurrentCell, noise: Noise = NO_NOISE) -> Step:
     """The equations of this cell under this kind of zoneout, with their gradients."""
     equations = cell.equations
     assert equations is not None
     rates = noise.rates
 
-    def make() -> StepProgram:
-        return StepProgram(add_zoneout(equations, rates) if rates else replace(equations, compiled={}))
+    def make() -> Step:
+        own = add_zoneout(equations, rates) if rates else replace(equations, compiled={})
+        return StepProgram(own) if own.pointwise else PhasedStep(own)
 
     return make_once(equations, ("step", *rates.items()), make)
 
@@ -111,18 +129,21 @@ def explain(cell: RecurrentCell, B: int, dtype: torch.dtype, *, directions: int 
     reason = free or unserved(dtype) or unavailable(device)
     if reason is not None:
         return [f"taken: the plain loop: {reason}"]
-    card = card_of(device)
-    workload = _workload(step_of(cell), cell.hidden_size, B, dtype, directions)
+    card, step = card_of(device), step_of(cell)
+    about = f"{card.name}: {card.processors} processors, {card.memory / 1024:.0f} KB on chip for a program"
+    if isinstance(step, PhasedStep):
+        return [about, f"taken: {step.program(False)}"]
+    workload = _workload(step, cell.hidden_size, B, dtype, directions)
     chosen, *others = (t for t in tilings(workload, card) if (card, workload, t) not in _refused)
     return [
-        f"{card.name}: {card.processors} processors, {card.memory / 1024:.0f} KB on chip for a program",
+        about,
         f"taken: {chosen}",
         *(f"instead of {other}" for other in others[:3]),
         *(f"not {reason}" for reason in find_obstacles(workload, card)),
     ]
 
 
-def _workload(step: StepProgram, H: int, B: int, dtype: torch.dtype, directions: int) -> Workload:
+def _workload(step: Step, H: int, B: int, dtype: torch.dtype, directions: int) -> Workload:
     numbers = str(dtype).removeprefix("torch.")
     precision = ("tf32" if tf32_products() else "ieee") if dtype == torch.float32 else ""
     return Workload(H, B, len(step.equations.products), numbers, precision, directions)
@@ -154,7 +175,7 @@ def unroll_directions(call: LayerCall) -> tuple[list[Tensor], list[State]]:
     expected = {name: rate for name, rate in call.noises[0].rates.items() if rate is not None}
     kinds, sizes = (numbers, call.dtype, workload.precision), (B, T, H)
     about = (tuple(cells), equations, step, *kinds, *sizes, call.reverse, lengths, all_states, expected)
-    for tiling in tilings(workload, card):
+    for tiling in [PHASES] if isinstance(step, PhasedStep) else tilings(workload, card):
         if (card, workload, tiling) in _refused:
             continue
         refuse = functools.partial(_refused.add, (card, workload, tiling))
@@ -163,6 +184,8 @@ def unroll_directions(call: LayerCall) -> tuple[list[Tensor], list[State]]:
             break
         except DoesNotFit:
             refuse()
+    else:
+        raise BackendError(f"a row of {H} units is more than the card computes at once")
     if not all_states:
         return [sequences[0]], finals
     return _outputs(cells, sequences, lengths), finals
@@ -186,7 +209,7 @@ def _outputs(
     return found
 
 
-def _check_shapes(step: StepProgram, directions: list[DirectionTensors], x: Tensor, H: int) -> None:
+def _check_shapes(step: Step, directions: list[DirectionTensors], x: Tensor, H: int) -> None:
     """Kernels go by address, so that a weight of another shape must not reach them."""
     B, T, D = x.shape
     for direction in directions:

@@ -80,7 +80,7 @@ def packed_weights(
     ``turned``: the weights of the only gate by the unit whose state they multiply, for the backward pass.
     The form of steps multiplies the weights as they are: (D, H, gates · H).
     """
-    H, G, columns = spec.H, len(spec.step.equations.products), spec.step.columns
+    H, G, columns = spec.H, len(spec.step.equations.products), spec.pointwise.columns
     present = [weight for weight in weights if weight is not None]
     if spec.tiling.form == "steps":
         return torch.stack([weight.to(spec.numbers) for weight in present])
@@ -95,3 +95,10 @@ def packed_weights(
     for place, block in zip(packed, blocks, strict=True):
         place[:H, :G, :H] = block
     return packed
+
+
+def weight_gradient(a: Tensor, b: Tensor, like: Tensor | None) -> Tensor:
+    """``a b`` in the numbers of the weights whose gradient it is: nothing is rounded in between."""
+    if like is not None and like.dtype == torch.float32 and a.dtype != torch.float32 and a.is_cuda:
+        return torch.mm(a, b, out_dtype=torch.float32)
+    return a @ b

@@ -26,9 +26,14 @@ def launch(
     numbers: Mapping[str, int],
     *,
     warps: int,
-    cooperative: bool,
+    cooperative: bool = False,
+    overlap: bool = False,
+    stages: int = 1,
 ) -> None:
     """Run one kernel of a generated source; of the tensors it takes those that it names.
+
+    ``overlap``: it may begin before the kernel that was launched before it has ended. ``stages``: how much
+    of a loop is fetched ahead.
 
     A cooperative grid is refused by the driver where its programs cannot all run at once: they wait
     for each other, and would wait forever.
@@ -43,7 +48,8 @@ def launch(
         if aligned and key in _compiled:
             _compiled[key][grid](*addresses, *values)
             return
-        options = {"num_warps": warps, "num_stages": 1, "launch_cooperative_grid": cooperative}
+        options = {"num_warps": warps, "num_stages": stages, "launch_cooperative_grid": cooperative}
+        options |= {"launch_pdl": True} if overlap else {}
         found = kernel[grid](*given, *values, **options)
     except Exception as error:
         from triton.runtime.errors import OutOfResources

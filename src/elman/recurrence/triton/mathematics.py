@@ -8,6 +8,7 @@ NaN goes in, NaN comes out (but of ``sign``, as in torch). Importing this module
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
@@ -174,3 +175,10 @@ def both(a, b, c, d):
 def stale(tile, expected, stamp):
     """Whether any expected value of the tile is of another round."""
     return tl.max(tl.where(expected, (tile.to(tl.int32, bitcast=True) & 1) ^ stamp, 0)) > 0
+
+
+@triton.jit
+def follow():
+    """Wait until the kernel before has ended, and let the one after begin."""
+    gdc_wait()
+    gdc_launch_dependents()

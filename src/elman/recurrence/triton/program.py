@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from elman.recurrence.compiled import for_arrivals, make_once
 from elman.recurrence.operations import OPERATIONS
-from elman.recurrence.statements import statements
 from elman.recurrence.symbols import Node
-from elman.recurrence.trace import Arrivals, Equations, derive, presence
+from elman.recurrence.trace import Arrivals, Equations, derive, nodes_of, presence
 
 
 class StepProgram:
@@ -49,12 +48,13 @@ def signature(equations: Equations | None) -> tuple[str, ...]:
     """The equations as text: the same for cells that compute the same."""
     assert equations is not None
     e = equations
-    groups = {"x": e.inputs, "h": e.products, "s": e.states, "v": e.vectors}
-    leaves = {(kind, name): f"{kind}.{name}" for kind, group in groups.items() for name in group}
 
     def write() -> tuple[str, ...]:
-        lines, results = statements(e.results, leaves=leaves, known={}, constant=repr)
-        return *lines, *results, *e.inputs, "", *e.products, "", *e.states, "", *e.vectors
+        nodes = nodes_of(e)
+        place = {node.index: str(number) for number, node in enumerate(nodes)}
+        lines = [" ".join([n.op, n.name, repr(n.value), *(place[a.index] for a in n.args)]) for n in nodes]
+        named = (e.inputs, e.products, e.states, e.vectors, e.matrices)
+        return *lines, *(place[node.index] for node in e.results), *(" ".join(names) for names in named)
 
     return make_once(equations, "signature", write)
 

@@ -11,13 +11,23 @@ from torch import Tensor
 from elman.recurrence.contract import State
 from elman.recurrence.direction import DirectionTensors, arrivals_of, replay, steps_after
 from elman.recurrence.double_backward import differentiate
-from elman.recurrence.triton.buffers import awaited, input_parts, other_tensors, packed_weights, saved_values
+from elman.recurrence.phases import RECURRENT
+from elman.recurrence.triton.buffers import (
+    awaited,
+    input_parts,
+    other_tensors,
+    packed_weights,
+    saved_values,
+    weight_gradient,
+)
 from elman.recurrence.triton.emit.backward import backward
 from elman.recurrence.triton.emit.forward import forward
 from elman.recurrence.triton.emit.writer import ROUNDS, Variant
 from elman.recurrence.triton.launch import DoesNotFit, launch
 from elman.recurrence.triton.module import source_of
+from elman.recurrence.triton.phased import Learned, backward_by_phases, forward_by_phases
 from elman.recurrence.triton.spec import ScanSpec
+from elman.recurrence.triton.stages import PhasedStep
 from elman.recurrence.triton.steps import backward_by_steps, forward_by_steps
 from elman.tensors.rows import fill_padding, zero_padding
 from elman.tensors.tracing import observed, own_precision
@@ -59,10 +69,12 @@ class _Scan(torch.autograd.Function):
         create_graph = torch.is_grad_enabled()
         arrivals = arrivals_of(gradients, len(spec.shown), len(spec.step.equations.states))
         if arrivals is not None and not create_graph and observed(*gradients) is None:
+            step = spec.step.arriving(arrivals)
             try:
-                with own_precision(flat[0]):
-                    with_these = replace(spec, step=spec.step.arriving(arrivals))
-                    return None, *_backward(with_these, flat, kept, gradients, wanted)
+                if step is not None:
+                    with own_precision(flat[0]):
+                        with_these = replace(spec, step=step)
+                        return None, *_backward(with_these, flat, kept, gradients, wanted)
             except DoesNotFit:  # found out only now: this once by the loop, from now on by another tiling
                 spec.refuse()
         compute = partial(_by_the_loop, spec)
@@ -73,6 +85,8 @@ def _forward(
     spec: ScanSpec, x: Tensor, directions: list[DirectionTensors], *, training: bool
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Sequences, the final states (B, H) of each direction, and in training what the backward pass reads."""
+    if isinstance(spec.step, PhasedStep):
+        return forward_by_phases(spec, spec.step, x, directions, training=training)
     e, B, T, D, H = spec.step.equations, spec.B, spec.T, spec.D, spec.H
     steps = spec.tiling.form == "steps"
     given = input_parts(spec, x, directions) | other_tensors(spec, x, directions)
@@ -98,10 +112,10 @@ def _forward(
 
 def _launch(spec: ScanSpec, name: str, variant: Variant, arguments: dict[str, Tensor]) -> None:
     """Run a kernel over all rows, as many groups at a time as the tiling allows."""
-    tiling, source = spec.tiling, source_of(spec.step, WRITERS[name], variant)
+    tiling, source = spec.tiling, source_of(spec.pointwise, WRITERS[name], variant)
     exchange = variant.programs > 1 and bool(spec.step.equations.products)
     ring = None
-    if exchange and name == "backward" and not spec.step.gathers:
+    if exchange and name == "backward" and not spec.pointwise.gathers:
         size = tiling.groups * spec.D * ROUNDS * variant.programs**2 * variant.words
         kind = torch.float32 if variant.packing == 1 else torch.int32
         ring = arguments["ring"] = arguments["initial"].new_zeros(size, dtype=kind)
@@ -120,21 +134,26 @@ def _backward(
     gradients: Sequence[Tensor | None],
     wanted: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
-    step, e, B, T, D, H = spec.step, spec.step.equations, spec.B, spec.T, spec.D, spec.H
+    e, B, T, D, H = spec.step.equations, spec.B, spec.T, spec.D, spec.H
     x, directions = spec.split(flat)
     I, G, V, S = len(e.inputs), len(e.products), len(e.vectors), len(e.states)
     d_sequences, d_finals = gradients[: len(spec.shown)], gradients[len(spec.shown) :]
     arrives = any(g is not None for g in d_finals)
-    variant = spec.variant(mask="mask" in kept, training=True, d_final=arrives)
 
-    arguments = dict(kept)
+    arriving = {}
     for name, g in zip(spec.shown, d_sequences, strict=True):
-        arriving = x.new_zeros(B, T, D * H, dtype=spec.numbers) if g is None else g
-        arguments[f"d_out_{name}"] = arriving.contiguous()
+        there = x.new_zeros(B, T, D * H, dtype=spec.numbers) if g is None else g
+        arriving[f"d_out_{name}"] = there.contiguous()
     if arrives:
         nothing = x.new_zeros((), dtype=spec.exact).expand(B, H)
         present = [nothing if g is None else g for g in d_finals]
-        arguments["d_final"] = torch.stack(present).view(D, S, B, H)
+        arriving["d_final"] = torch.stack(present).view(D, S, B, H)
+    if isinstance(spec.step, PhasedStep):
+        found, learned = backward_by_phases(spec, spec.step, directions, kept, arriving)
+        return _gathered(spec, flat, wanted, {**kept, **found}, learned)
+    step = spec.step
+    variant = spec.variant(mask="mask" in kept, training=True, d_final=arrives)
+    arguments = {**kept, **arriving}
     for name, count in (("d_parts", I), ("d_products", 0 if step.shared else G)):
         if count:
             arguments[name] = x.new_empty(B, T, D, count * H, dtype=spec.numbers)
@@ -149,16 +168,42 @@ def _backward(
             arguments["weight"] = packed_weights(spec, variant, [d.W_h for d in directions], turned=True)
             arguments["d_parts" if step.shared else "d_products"] = awaited(spec, G * H, x)
         _launch(spec, "backward", variant, arguments)
-    return _gathered(spec, flat, wanted, arguments)
+    return _gathered(spec, flat, wanted, arguments, _learned(spec, flat, wanted, arguments))
+
+
+def _learned(
+    spec: ScanSpec, flat: Sequence[Tensor | None], wanted: Sequence[bool], found: Mapping[str, Tensor]
+) -> list[Learned]:
+    """The gradients of the recurrent weights of every direction, by name."""
+    step, B, T, D, H = spec.pointwise, spec.B, spec.T, spec.D, spec.H
+    x, directions = spec.split(flat)
+    G, size = len(step.equations.products), (len(flat) - 1) // D
+    d_products = found["d_parts"] if step.shared else found.get("d_products")
+    learned: list[Learned] = [{} for _ in directions]
+    for d, direction in enumerate(directions):
+        if d_products is None or not wanted[3 + d * size] or not step.gradients.teach_products:
+            continue
+        operand = found["operand"].view(B * T, D, -1)[:, d, :H]
+        if step.presence is not None:  # where nothing arrives, nothing was multiplied
+            after = steps_after(T, B, spec.lengths, spec.reverse ^ (d == 1), x.device).clamp(min=0)
+            there = step.presence.of_products(after)
+            operand = operand.masked_fill(~there.flatten()[:, None], 0.0)
+        gradients = d_products.view(B * T, D, G * H)[:, d]
+        learned[d][RECURRENT] = weight_gradient(operand.t(), gradients, direction.W_h)
+    return learned
 
 
 def _gathered(
-    spec: ScanSpec, flat: Sequence[Tensor | None], wanted: Sequence[bool], found: Mapping[str, Tensor]
+    spec: ScanSpec,
+    flat: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+    found: Mapping[str, Tensor],
+    learned: list[Learned],
 ) -> tuple[Tensor | None, ...]:
     """Compute all sums over steps as large products; return all gradients in the order of the leaves."""
-    step, e, B, T, D, H = spec.step, spec.step.equations, spec.B, spec.T, spec.D, spec.H
+    e, B, T, D, H = spec.step.equations, spec.B, spec.T, spec.D, spec.H
     x, directions = spec.split(flat)
-    I, G, size = len(e.inputs), len(e.products), (len(flat) - 1) // D
+    I, size = len(e.inputs), (len(flat) - 1) // D
     d_parts = found["d_parts"].view(B * T, D * I * H) if I else None
     d_x: Tensor | None = None
     d_W_x: list[Tensor | None] = [None] * D
@@ -170,35 +215,20 @@ def _gathered(
         if wanted[0]:
             d_x = (d_parts @ found["W_x"].t()).view(x.shape).to(x.dtype)
         if any(wish[0] for wish in wishes):
-            d_W_x = list(_product(found["rows"].t(), d_parts, directions[0].W_x).split(I * H, 1))
+            d_W_x = list(weight_gradient(found["rows"].t(), d_parts, directions[0].W_x).split(I * H, 1))
         if any(wish[1] for wish in wishes):
             d_b = list(d_parts.sum(0, dtype=spec.exact).split(I * H))
-    d_products = found["d_parts"] if step.shared else found.get("d_products")
     results: list[Tensor | None] = [d_x]
     for d, (direction, wish) in enumerate(zip(directions, wishes, strict=True)):
-        d_W_h = None
-        if d_products is not None and wish[2] and step.gradients.teach_products:
-            operand = found["operand"].view(B * T, D, -1)[:, d, :H]
-            if step.presence is not None:  # where nothing arrives, nothing was multiplied
-                after = steps_after(T, B, spec.lengths, spec.reverse ^ (d == 1), x.device).clamp(min=0)
-                there = step.presence.of_products(after)
-                operand = operand.masked_fill(~there.flatten()[:, None], 0.0)
-            d_W_h = _product(operand.t(), d_products.view(B * T, D, G * H)[:, d], direction.W_h)
         d_vectors = found["d_vectors"].sum(0)[d].unbind(0) if e.vectors else ()
-        own = (d_W_x[d], d_b[d], d_W_h, None, *((None,) * len(e.noise)), *d_vectors)
-        own += tuple(found["d_initial"][d]) if direction.initial else ()
+        matrices = [learned[d].get(name) for name in e.matrices]
+        own = (d_W_x[d], d_b[d], learned[d].get(RECURRENT), None, *((None,) * len(e.noise)))
+        own += (*d_vectors, *matrices, *(found["d_initial"][d] if direction.initial else ()))
         results += [
             g.to(leaf.dtype) if g is not None and leaf is not None and w else None
             for g, leaf, w in zip(own, direction.flat(), wish, strict=True)
         ]
     return tuple(results)
-
-
-def _product(a: Tensor, b: Tensor, like: Tensor | None) -> Tensor:
-    """``a b`` in the numbers of the weights whose gradient it is: nothing is rounded in between."""
-    if like is not None and like.dtype == torch.float32 and a.dtype != torch.float32 and a.is_cuda:
-        return torch.mm(a, b, out_dtype=torch.float32)
-    return a @ b
 
 
 def _by_the_loop(spec: ScanSpec, flat: list[Tensor | None]) -> list[Tensor]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -11,7 +12,10 @@ from elman.recurrence.direction import DirectionTensors
 from elman.recurrence.trace import Equations
 from elman.recurrence.triton.emit.writer import Variant
 from elman.recurrence.triton.program import StepProgram
+from elman.recurrence.triton.stages import PhasedStep
 from elman.recurrence.triton.tiling import Tiling
+
+Step: TypeAlias = StepProgram | PhasedStep
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class ScanSpec:
     refuse: Callable[[], None]
     cells: tuple[RecurrentCell, ...]
     equations: Equations
-    step: StepProgram
+    step: Step
     numbers: torch.dtype
     exact: torch.dtype
     precision: str
@@ -48,6 +52,12 @@ class ScanSpec:
         """States whose sequence is returned."""
         states = self.step.equations.states
         return states if self.all_states else states[:1]
+
+    @property
+    def pointwise(self) -> StepProgram:
+        """The step, where it is one product and pointwise equations."""
+        assert isinstance(self.step, StepProgram)
+        return self.step
 
     def variant(self, *, mask: bool, training: bool, d_final: bool = False) -> Variant:
         tile, numbers = self.tiling, str(self.numbers).removeprefix("torch.")

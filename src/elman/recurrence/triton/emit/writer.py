@@ -23,6 +23,7 @@ class Variant:
     numbers: of weights, inputs and outputs; ``precision``: of float32 products, as Triton names them.
     lengths, mask, training, d_final: whether there are such arguments; ``all_states``: whether the
     sequences of all states are an output, not only that of the first.
+    overlap: a kernel of a step begins while the one before it ends, and waits where it reads of it.
     """
 
     H: int
@@ -38,6 +39,7 @@ class Variant:
     d_final: bool = False
     block: int = 1024
     held: int = ALL
+    overlap: bool = False
 
     @property
     def programs(self) -> int:
@@ -126,7 +128,7 @@ class KernelWriter:
         tile = f"[{self.v.rows}, {self.v.units}]"
 
         def constant(value: float) -> str:
-            return f"tl.full({tile}, {_number(value)}, tl.float32)"
+            return f"tl.full({tile}, {number_text(value)}, tl.float32)"
 
         lines, names = statements(results, leaves=self.leaves, known=known, constant=constant)
         self.write(*lines)
@@ -261,5 +263,5 @@ class SequenceWriter(KernelWriter):
         self.write(*(f"at_{name} += move * {size * self.v.directions}" for name, size in sizes if size))
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
     return repr(value) if value == value and abs(value) != float("inf") else f'float("{value}")'
