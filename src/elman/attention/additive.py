@@ -29,12 +29,15 @@ class Additive(Attention):
         return keys
 
     def score(self, query: Tensor, keys: Tensor, previous: Tensor | None) -> Tensor:
+        steps = max(1, LARGE // keys.numel())  # at once
+        if steps >= query.shape[1]:
+            return self.plain_score(query, keys, previous)
         q, k = self.of_query(query), self.bias(keys, previous)
-        steps = max(1, LARGE // k.numel())  # at once
-        if steps >= q.shape[1]:
-            return self._scores(q, k)
         parts = [checkpoint(self._scores, part, k, use_reentrant=False) for part in q.split(steps, 1)]
         return torch.cat(parts, 1)
+
+    def plain_score(self, query: Tensor, keys: Tensor, previous: Tensor | None) -> Tensor:
+        return self._scores(self.of_query(query), self.bias(keys, previous))
 
     def _scores(self, q: Tensor, k: Tensor) -> Tensor:
         return torch.tanh(q[:, :, None] + k[:, None]) @ self.v  # of (B, T, S, ·)

@@ -57,6 +57,10 @@ class Attention(nn.Module):
         """
         raise NotImplementedError
 
+    def plain_score(self, query: Tensor, keys: Tensor, previous: Tensor | None) -> Tensor:
+        """The same as ``score`` without what only saves memory: the equations that kernels are made of."""
+        return self.score(query, keys, previous)
+
     def remember(self, states: Tensor, lengths: Tensor) -> Memory:
         """The memory of states (B, S, ·) whose first ``lengths`` (B,) are real."""
         B, S, _ = states.shape

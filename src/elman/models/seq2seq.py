@@ -11,13 +11,14 @@ from elman.attention.base import Attention, Memory
 from elman.config import ModelSettings
 from elman.errors import ArgumentError
 from elman.layers.bridge import Bridge
+from elman.layers.decoder import Decoder
 from elman.layers.rnn import RNN
 from elman.layers.stepper import Stepper
 from elman.models.embedding import Tokens
 from elman.models.encoder import Dropout, Encoder, make_network
 from elman.registry import ATTENTIONS, construct
 from elman.tensors.products import affine
-from elman.tensors.rows import Groups, pick, real_rows
+from elman.tensors.rows import Groups, RealSteps, pick, real_rows
 
 KEPT = 0.75  # share of the sources that must still be in use, or the others are dropped
 
@@ -136,8 +137,11 @@ class Seq2Seq(nn.Module):
         real = real_rows(lengths, T, previous.device)
         x = self.drop_input(self.target(previous))
         if not self.parallel:
-            readouts = torch.stack(list(self._walk(source, B, T, x.unbind(1).__getitem__)), 1)
-            return self._dropped(pick(readouts.flatten(0, 1), real))
+            found = self._at_once(source, x, lengths, RealSteps(B, T, None if len(real) == B * T else real))
+            if found is None:
+                readouts = torch.stack(list(self._walk(source, B, T, x.unbind(1).__getitem__)), 1)
+                found = pick(readouts.flatten(0, 1), real)
+            return self._dropped(found)
         if source.context is not None:
             x = torch.cat([x, source.context[:, None].expand(-1, T, -1)], -1)
         outputs = self.rnn(x, lengths, source.state).outputs
@@ -146,6 +150,32 @@ class Seq2Seq(nn.Module):
             return self._dropped(self._readout(rows, None))
         context, _ = self.attention(outputs, source.memory)
         return self._dropped(self._readout(rows, pick(context.flatten(0, 1), real)))
+
+    def _at_once(self, source: Source, x: Tensor, lengths: Tensor, steps: RealSteps) -> Tensor | None:
+        """Readouts (N, ·) of all real positions by one walk; None where the step goes by itself."""
+        if self.decoder.obstacle() is not None:
+            return None
+        T, memory = x.shape[1], source.memory
+        if source.context is not None:
+            x = torch.cat([x, source.context[:, None].expand(-1, T, -1)], -1)
+        sources = None if memory is None else memory.mask.sum(1)
+        found = self.decoder.run(
+            x, None if steps.real is None else lengths, steps, source.state, memory, sources
+        )
+        if found is None or found.readouts is not None:
+            return None if found is None else found.readouts
+        if memory is None or found.weights is None:
+            return self._readout(found.outputs, None)
+        return self._readout(found.outputs, steps.rows(steps.padded(found.weights) @ memory.values))
+
+    @property
+    def decoder(self) -> Decoder:
+        """The decoder's recurrence as one step, where it is one."""
+        kept = self.__dict__.get("_decoder")
+        if kept is None or kept.rnn is not self.rnn:
+            kept = Decoder(self.rnn, self.attention, self.before_placed, self.feeding, self.combine)
+            self.__dict__["_decoder"] = kept
+        return kept
 
     def mixed(self, source: Source, previous: Tensor, lengths: Tensor, truth: Tensor) -> Tensor:
         """Logits (N, V) of all real positions where only some of the tokens before are true ones (row E3).
