@@ -16,8 +16,8 @@ import torch
 from typer.testing import CliRunner
 
 from elman.bench import measure as measuring
+from elman.bench.cases import ATTENTIONS, CATALOGUE, ON_REQUEST, Case
 from elman.bench.cases import CPU_GROUPS as GROUPS
-from elman.bench.cases import Case
 from elman.bench.cases import cpu_grid as grid
 from elman.bench.cells import LOOPS
 from elman.bench.contenders import OURS, build
@@ -123,14 +123,14 @@ def test_both_run_in_turn_and_take_turns_in_beginning() -> None:
 def test_every_group_has_cases_and_every_case_a_group() -> None:
     assert list(dict.fromkeys(case.group for case in grid())) == list(GROUPS)
     for case in grid():
-        assert case.ours in OURS or case.mode == "first"
+        assert case.ours in (*OURS, *CATALOGUE, *ATTENTIONS) or case.mode == "first"
     assert len({(case.group, case.name) for case in grid()}) == len(list(grid()))
-    assert all(case.mode == "first" or case.target for case in grid())
+    assert all(case.mode == "first" or case.target or not case.rivals for case in grid())
 
 
 def test_quick_takes_some_of_every_group() -> None:
     quick = choose(BENCH, quick=True, only="")
-    assert {case.group for case in quick} == set(GROUPS)
+    assert {case.group for case in quick} == set(GROUPS) - set(ON_REQUEST)
     assert len(quick) < len(choose(BENCH, quick=False, only=""))
 
 
@@ -216,7 +216,7 @@ def test_json_tells_everything() -> None:
     bench.rates = RATES
     found = as_object(bench, [result(1.0, 0.5)], quick=False)
     assert json.loads(json.dumps(found, allow_nan=False)).keys() == {
-        *("version", "quick", "machine", "rates", "method", "cases", "losses")
+        *("version", "quick", "machine", "rates", "method", "cases", "losses", "medians")
     }
     (case,) = found["cases"]
     assert (case["ratio"], case["ours_over_floor"], case["peer_over_floor"]) == (0.5, 2.0, 1.0)

@@ -4,6 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from elman.bench.catalogue import OTHERWISE, PEERS
+
+OUR_LSTM, OUR_LOOP = "our LSTM", "our loop"  # peers that are no others
+TORCHRECURRENT, PLAIN = "torchrecurrent", "plain PyTorch"
+
 
 @dataclass(frozen=True)
 class Case:
@@ -11,7 +16,8 @@ class Case:
 
     ours, peer: names that ``contenders.py`` turns into something that runs.
     mode: ``training`` or ``inference`` of a recurrent network, ``stream`` (one step, T = 1), ``floor``
-        (the recurrence alone), ``model`` (training of a whole language model) or ``first`` (a new process).
+        (the recurrence alone), ``model`` (training of a whole language model), ``decoder`` (training of one
+        with attention, on sources of T steps as well) or ``first`` (a new process).
     precision: ``bf16``, ``fp16`` or ``tf32`` (float32 whose products may be TF32) on a CUDA device; None:
         float32 on the CPU.
     padding: the share of the batch that is padding.
@@ -50,13 +56,36 @@ class Case:
     @property
     def small(self) -> bool:
         """Whether a quick run takes it: on CUDA a few sizes of the large grids, and all other groups."""
-        if self.precision:
-            return "-" not in self.group or (self.B == 32 and self.H in (256, 512))
-        return self.B <= 32 and self.T <= 100 and self.H <= 256
+        if self.precision is None:
+            return self.B <= 32 and self.T <= 100 and self.H <= 256
+        if self.group in SHARED_GROUPS:
+            return self.H <= 256 and self.B in (16, 32, 64) and self.peer not in (OUR_LSTM, OUR_LOOP)
+        return "-" not in self.group or (self.B == 32 and self.H in (256, 512))
+
+    @property
+    def started(self) -> bool:
+        """Whether a network starts from a state that is given, and not from zero."""
+        return self.precision is None and self.peer != TORCHRECURRENT
+
+    @property
+    def rivals(self) -> bool:
+        """Whether the peer is somebody else's, so that being slower is a loss."""
+        return self.peer not in (OUR_LSTM, OUR_LOOP)
 
 
 FIRST, LATER = "new cell, compiled", "the same in a later process"
 FIRST_USE = {"first": "first use of a new cell in a process"}
+SHARED_GROUPS = {  # by CPU and CUDA
+    "norm": "the layer-normalised LSTM beside our LSTM, the best Python loop and nn.LSTM",
+    "products": "cells with products inside their step beside the best Python loops of their equations",
+    "decoder": "a decoder whose attention looks before its step, over all of time, beside plain PyTorch",
+    "catalogue": "cells beside torchrecurrent's; only where it is asked for",
+}
+ON_REQUEST = ("catalogue",)  # groups that take long: --only must name them
+MEDIANS: dict[tuple[str, str | None], float] = {("catalogue", None): 4.0}  # by group and precision
+PRODUCTS = ("original GRU", "original MGU", "multiplicative LSTM", "highway", "mogrifier")
+ATTENTIONS = ("additive", "bilinear", "dot", "location", "additive with feeding")
+CATALOGUE = sorted({*PEERS, *OTHERWISE})
 
 # ---- on the CPU ----------------------------------------------------------------------------------
 
@@ -68,10 +97,11 @@ CPU_GROUPS = {
     "padded": "sequences of different length beside a packed nn.LSTM",
     "stream": "one step of a stream, state carried",
     "scan": "a cell without recurrent product beside a Python loop of it",
-    "free": "free-form cells beside the best Python loops of their equations",
+    **SHARED_GROUPS,
     **FIRST_USE,
 }
 BOTH = ("training", "inference")
+NORM, LOOP = "layer-norm LSTM", "Python loop"
 
 
 def cpu_grid() -> Iterator[Case]:
@@ -88,9 +118,21 @@ def cpu_grid() -> Iterator[Case]:
     for H in (128, 256, 512):
         yield Case("stream", "LSTM", "nn.LSTM", "stream", 1, 1, H, target=5.0)
         yield Case("stream", "LSTM", "nn.LSTMCell", "stream", 1, 1, H, target=2.0)
-    loops = (("scan", "SRU"), ("free", "layer-norm LSTM"), ("free", "original MGU"))
-    for (group, ours), mode, (B, H) in product(loops, BOTH, ((32, 256), (1, 128))):
-        yield Case(group, ours, "Python loop", mode, B, 100, H, target=1.0)
+    for mode, (B, H) in product(BOTH, ((32, 256), (1, 128))):
+        yield Case("scan", "SRU", LOOP, mode, B, 100, H, target=1.0)
+    for B, H in product((32, 1), (128, 256)):
+        least = 0.7 if B == 32 else None
+        yield Case("norm", NORM, OUR_LSTM, "training", B, 100, H, target=least)
+        for mode in BOTH:
+            yield Case("norm", NORM, LOOP, mode, B, 100, H, target=1.0 if B == 32 else 3.0)
+    for ours, mode, (B, H, target) in product(PRODUCTS, BOTH, ((32, 256, 1.3), (1, 128, 4.0))):
+        yield Case("products", ours, LOOP, mode, B, 100, H, target=target)
+    for ours, (B, H) in product(ATTENTIONS, ((64, 256), (64, 512), (1, 256))):
+        slow = ours in ("location", "additive with feeding")
+        target = 1.5 if slow else 2.2 if B > 1 else 4.0
+        yield Case("decoder", ours, PLAIN, "decoder", B, 20, H, target=target)
+    for ours in CATALOGUE:
+        yield Case("catalogue", ours, TORCHRECURRENT, "training", 32, 100, 128, target=2.5)
     yield Case("first", FIRST, None, "first", limit=3.0)
     yield Case("first", LATER, None, "first")
 
@@ -115,6 +157,7 @@ CUDA_GROUPS = {
     "large": "weights that do not fit the chip, beside nn.LSTM",
     "floor": "a time step beside the least that barrier, exchange and product take",
     "model": "a whole language model in training, beside the same on nn.LSTM",
+    **SHARED_GROUPS,
     **FIRST_USE,
 }
 WIDTHS, BATCHES, STEPS = (256, 512, 768, 1024), (16, 32, 64, 128), 256
@@ -138,6 +181,16 @@ def cuda_grid() -> Iterator[Case]:
     for part in (FORWARD, BACKWARD):
         yield Case("floor", part, None, "floor", 32, STEPS, 512, "bf16", limit=4.0)
     yield Case("model", *lstm, "model", 20, 35, 650, "bf16", layers=2, target=1.8)
+    for H, B, peer in product((256, 1024), (16, 128), (OUR_LSTM, LOOP, "nn.LSTM")):
+        eager, graph = (3.0, 1.0) if peer == "nn.LSTM" else (None, None)
+        yield Case("norm", NORM, peer, train, B, STEPS, H, "bf16", target=eager, graph_target=graph)
+    for ours, H in product(PRODUCTS, (256, 512)):
+        yield Case("products", ours, LOOP, train, 32, STEPS, H, "bf16", target=10.0, graph_target=2.0)
+    for ours, (B, H) in product(ATTENTIONS, ((64, 256), (64, 512), (1, 256))):
+        yield Case("decoder", ours, OUR_LOOP, "decoder", B, 20, H, "bf16", target=15.0)
+        yield Case("decoder", ours, PLAIN, "decoder", B, 20, H, "bf16", graph_target=2.0)
+    for ours in CATALOGUE:
+        yield Case("catalogue", ours, TORCHRECURRENT, train, 32, 100, 128, "tf32", target=20.0)
     yield Case("first", FIRST, None, "first", precision="bf16", limit=10.0)
     yield Case("first", LATER, None, "first", precision="bf16")
 

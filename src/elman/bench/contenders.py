@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import NamedTuple
 
@@ -10,16 +11,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from elman.bench.cases import Case
+from elman.bench.cases import OUR_LSTM, TORCHRECURRENT, Case
+from elman.bench.catalogue import PEERS, our_options, our_weights, their_layer
 from elman.bench.cells import LOOPS, State, UserFourGates, UserLSTM
 from elman.cells.base import Cell
 from elman.cells.elman import Elman
 from elman.cells.gru import GRU
+from elman.cells.gru_original import OriginalGRU
+from elman.cells.highway import Highway
 from elman.cells.layer_norm_lstm import LayerNormLSTM
 from elman.cells.lstm import LSTM
 from elman.cells.mgu_original import OriginalMGU
+from elman.cells.mogrifier import Mogrifier
+from elman.cells.multiplicative_lstm import MultiplicativeLSTM
 from elman.cells.sru import SRU
-from elman.layers.rnn import RNN
+from elman.layers.rnn import RNN, find_cell
 
 Values = dict[str, Tensor]
 Module = nn.RNN | nn.LSTM | nn.GRU
@@ -29,6 +35,10 @@ OURS: dict[str, type[Cell]] = {
     **{cell.__name__: cell for cell in (LSTM, GRU, Elman, SRU)},
     "layer-norm LSTM": LayerNormLSTM,
     "original MGU": OriginalMGU,
+    "original GRU": OriginalGRU,
+    "multiplicative LSTM": MultiplicativeLSTM,
+    "highway": Highway,
+    "mogrifier": Mogrifier,
     "user's LSTM": UserLSTM,
     "user's four gates": UserFourGates,
 }
@@ -86,7 +96,8 @@ class PlainLoop(Ours):
 
     def unroll(self, x: Tensor, state: State, lengths: Tensor | None) -> State:
         assert lengths is None
-        return self.loop(self.cell, x, state)
+        found = self.loop(self.cell, x, state or tuple(self.cell.initial_state(len(x), x)))
+        return found if state else found[:1]
 
 
 class Torch(Contender):
@@ -130,6 +141,24 @@ class Torch(Contender):
         return found
 
 
+class TorchRecurrent(Contender):
+    """A layer of torchrecurrent, time-major, from a zero state; its weights have no names of ours."""
+
+    states = ()
+
+    def __init__(self, layer: nn.Module) -> None:
+        self.network = layer
+
+    def turned(self, sequence: Tensor) -> Tensor:
+        return sequence.transpose(0, 1).contiguous()
+
+    def unroll(self, x: Tensor, state: State, lengths: Tensor | None) -> State:
+        return (self.network(x)[0],)
+
+    def translate(self, gradients: Values) -> Values:
+        return {}
+
+
 class Pair(NamedTuple):
     """Ours and the peer; ``same``: they have the same equations, and then the same weights."""
 
@@ -141,13 +170,21 @@ class Pair(NamedTuple):
 def build(case: Case, device: str = "cpu") -> Pair:
     """Both contenders with fresh weights as torch draws them; a module on CUDA is time-major: its fastest."""
     torch.manual_seed(1)
+    if case.peer == TORCHRECURRENT:
+        return _catalogued(case, device)
     cell, dtype = OURS[case.ours], DTYPES[case.precision]
-    if case.peer == "Python loop":
-        ours = Ours(_shaken(fresh(case, cell)))
+    if case.peer in ("Python loop", OUR_LSTM):
+        ours = Ours(fresh(case, cell))
+        _shake(ours.rnn)
+        ours.rnn.to(device, dtype)
+        if case.peer == OUR_LSTM:
+            return Pair(ours, Ours(fresh(case, LSTM).to(device, dtype)), False)
         return Pair(ours, PlainLoop(ours), True)
     kind: type[Module] = getattr(nn, str(case.peer).rpartition(".")[2])
     same = (cell, kind) in SAME
     rnn = fresh(case, LSTM if cell is UserLSTM else cell).to(dtype)
+    if cell is LayerNormLSTM:
+        _shake(rnn)
     module = rnn.to_torch() if same else kind(case.H, case.H).to(dtype)
     module.batch_first = case.precision is None
     peer = Torch(on_device(module, device), in_order=case.precision is not None)
@@ -158,9 +195,33 @@ def build(case: Case, device: str = "cpu") -> Pair:
     return Pair(Ours(rnn.to(device)), peer, same)
 
 
-def fresh(case: Case, cell: type[Cell], dropout: float = 0.0) -> RNN:
+def _catalogued(case: Case, device: str) -> Pair:
+    """A cell of the catalogue beside torchrecurrent's, with its weights where the equations are the same.
+
+    Recurrent weights are made small: as they are drawn, some of these networks are chaotic.
+    """
+    layer, peer = their_layer(case.ours, case.H, case.H), PEERS.get(case.ours)
+    _shake(layer)
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            if parameter.dim() > 1 and "ih" not in name:
+                parameter.mul_(0.1)
+    rnn = fresh(case, find_cell(case.ours), options=our_options(case.ours, layer))
+    ours, dtype = Ours(rnn), DTYPES[case.precision]
+    if peer is None:
+        _shake(rnn)
+    else:
+        with torch.no_grad():
+            ours.cell.load_state_dict(our_weights(peer, ours.cell, layer.get_submodule("cells.0")))
+    rnn.to(device, dtype)
+    return Pair(ours, TorchRecurrent(layer.to(device, dtype)), peer is not None)
+
+
+def fresh(
+    case: Case, cell: type[Cell], dropout: float = 0.0, options: Mapping[str, object] | None = None
+) -> RNN:
     """A network of ours in the sizes of a case: float32, on the CPU."""
-    both, options = case.bidirectional, {"initialisation": "uniform"}
+    both, options = case.bidirectional, {"initialisation": "uniform", **(options or {})}
     return RNN(
         cell, case.H, case.H, layers=case.layers, bidirectional=both, dropout=dropout, cell_options=options
     )
@@ -181,15 +242,15 @@ def on_device(module: Module, device: str) -> Module:
     return module
 
 
-def _shaken(rnn: RNN) -> RNN:
-    """Fresh weights with some noise, so that no bias, gain or peephole is a plain 0 or 1.
+def _shake(network: nn.Module) -> None:
+    """Give fresh weights some noise, so that no bias, gain or peephole is a plain 0 or 1.
 
     Gains of layer normalisation are made small: with 1 the network is chaotic, and the rounding of
     float32 grows a thousandfold in 100 steps, whoever computes it.
     """
     with torch.no_grad():
-        for name, parameter in rnn.named_parameters():
+        for name, parameter in network.named_parameters():
             if "gain" in name:
                 parameter.mul_(0.3)
-            parameter.add_(0.1 * torch.randn_like(parameter) * parameter.shape[0] ** -0.5)
-    return rnn
+            rows = (parameter.shape or (1,))[0]
+            parameter.add_(0.1 * torch.randn_like(parameter) * rows**-0.5)

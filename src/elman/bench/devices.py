@@ -3,8 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from elman.bench.cases import CPU_GROUPS, CUDA_GROUPS, Case, cpu_grid, cuda_grid
+from elman.bench.cases import CPU_GROUPS, CUDA_GROUPS, TORCHRECURRENT, Case, cpu_grid, cuda_grid
+from elman.bench.catalogue import OTHERWISE, absent
 from elman.bench.contenders import DTYPES, OURS
+from elman.bench.decoder import VOCABULARY as TOKENS
+from elman.bench.decoder import explain_decoder
 from elman.bench.floors import BARRIER, H200, Rates, measure_rates
 from elman.bench.machine import Facts, describe_card, describe_machine
 from elman.bench.measure import BLOCK, ROUNDS, numbers
@@ -12,9 +15,19 @@ from elman.bench.model import CLIP, DROPOUT, VOCABULARY
 from elman.bench.tables import cpu_columns, cuda_columns
 from elman.bench.timing import in_one_line
 from elman.errors import ElmanError
+from elman.layers.rnn import find_cell
 
 JSON = Mapping[str, "JSON"] | Sequence["JSON"] | str | float | None
 
+BOTH_METHOD = (
+    "norm: the norm is more work than our LSTM, which it stands beside; being slower than that is no loss",
+    "decoder: one LSTM layer, attention asked by the previous output over a source as long as the target and "
+    f"twice as wide; no padding; embedding ({TOKENS} tokens) and readout included, output layer not; plain "
+    "PyTorch is a loop of nn.LSTMCell with keys made once",
+    "catalogue: torchrecurrent's layers, time-major, from a zero state; gradients of weights are compared "
+    f"with the float64 loop alone; {', '.join(OTHERWISE)} is timed but not compared, having other equations "
+    "there",
+)
 THOROUGH = ROUNDS["cuda", False]
 CPU_METHOD = (
     "float32; input as wide as the state; one layer; batch-first on both sides",
@@ -74,16 +87,20 @@ class Bench:
         yield "measuring what the machine can do"
         self.rates = measure_rates(quick=quick)
 
+    def missing(self, group: str) -> str | None:
+        """Why a group cannot be measured, or None."""
+        return absent() if group == "catalogue" else None
+
     def method(self) -> tuple[str, ...]:
         if self.cuda:
-            return CUDA_METHOD
+            return (*CUDA_METHOD, *BOTH_METHOD)
         assert self.rates is not None
         floor = (
             f"floor: the products at this machine's {self.rates.flops / 1e9:.0f} GFLOP/s; for fewer than 4 "
             f"rows at least the reading of the recurrent weights at {self.rates.bytes / 1e9:.0f} GB/s, "
             "all threads"
         )
-        return (*CPU_METHOD, floor)
+        return (*CPU_METHOD, *BOTH_METHOD, floor)
 
     def constants(self) -> dict[str, JSON]:
         """What results were compared with."""
@@ -93,12 +110,15 @@ class Bench:
         return {"rates": {"flops_per_second": self.rates.flops, "cached_bytes_per_second": self.rates.bytes}}
 
     def explain(self, case: Case) -> list[str]:
-        """Which form the backend takes for the cell of a case, and why; or why it cannot serve it."""
+        """Which way the cell or the decoder of a case takes, and why; or why it cannot be served."""
         from elman.recurrence.triton.backend import explain
 
+        if case.mode == "decoder":
+            return explain_decoder(case, self.device)
         dtype, directions = DTYPES[case.precision], 2 if case.bidirectional else 1
         with numbers(case):
-            cell = OURS.get(case.ours, OURS["LSTM"])(case.H, case.H, initialisation="uniform")
+            kind = find_cell(case.ours) if case.peer == TORCHRECURRENT else OURS.get(case.ours, OURS["LSTM"])
+            cell = kind(case.H, case.H, initialisation="uniform")
             try:
                 return list(explain(cell.to(self.device, dtype), case.B, dtype, directions=directions))
             except ElmanError as error:

@@ -43,10 +43,10 @@ def run_floor(weights: int, recurrent: int, case: Case, steps: int, rates: Rates
     the cache at every time step, in training once in each direction; the rows share one reading.
 
     Args:
-        weights: numbers in W_x and W_h; ``recurrent``: those that every time step has to read.
+        weights: numbers in W_x, W_h and other matrices; ``recurrent``: those that every step has to read.
         steps: real steps of all rows together.
     """
-    training = case.mode == "training"
+    training = case.mode in ("training", "decoder")
     seconds = 2 * steps * weights * (3 if training else 1) / rates.flops
     if case.B >= FEW_ROWS:
         return seconds

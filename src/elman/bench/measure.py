@@ -11,6 +11,7 @@ import torch
 from elman.bench import timing
 from elman.bench.cases import BACKWARD, LATER, Case
 from elman.bench.contenders import build
+from elman.bench.decoder import build_decoders, compare_decoders, count_products
 from elman.bench.first import FirstUse, measure_first
 from elman.bench.floors import Rates, run_floor, step_floor
 from elman.bench.model import build_updates
@@ -25,7 +26,7 @@ ROUNDS = {  # by device and quick
     ("cuda", True): Rounds(5, 10, 0.2),
 }
 BLOCK = 200  # streaming steps of one contender on end
-TOLERANCES = {"bf16": 0.05, "fp16": 0.01, "tf32": 0.01}
+TOLERANCES = {None: 1e-3, "bf16": 0.05, "fp16": 0.01, "tf32": 0.01}
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Result:
         found = []
         eager, graph = (self.ratio, case.target), (self.graph_ratio, case.graph_target)
         for way, (reached, target) in {"": eager, " as a graph": graph}.items():
-            if reached is not None and reached < 1:
+            if reached is not None and reached < 1 and case.rivals:
                 found.append(f"slower than the peer{way}")
             if reached is not None and target is not None and reached < target:
                 found.append(f"under its target of {target:g}×{way}")
@@ -105,8 +106,8 @@ class Result:
             found.append(f"over its limit of {case.limit:g} {'s' if first else 'floors'}")
         if self.from_cache is False:
             found.append("compiled again instead of taken from the cache")
-        tolerance = TOLERANCES.get(case.precision or "")
-        if tolerance is not None and self.errors and self.errors.float64 > tolerance:
+        tolerance = TOLERANCES[case.precision]
+        if self.errors and self.errors.float64 > tolerance:
             found.append(f"error {self.errors.float64:.0e} above {tolerance:g}")
         return found
 
@@ -125,7 +126,7 @@ class Setting(NamedTuple):
 
 def measure(case: Case, setting: Setting) -> Result:
     """One case, checked and timed; one that fails does not keep the others from being measured."""
-    kinds = {"stream": _stream, "floor": _step_floor, "model": _model, "first": _first}
+    kinds = {"stream": _stream, "floor": _step_floor, "model": _model, "decoder": _decoder, "first": _first}
     try:
         torch.cuda.empty_cache()
         devices = [torch.cuda.current_device()] if setting.device == "cuda" else []
@@ -191,7 +192,9 @@ def _network(case: Case, setting: Setting) -> Result:
         resident = Run(pair.ours, there, training=training)
     found = _race(case, {"ours": ours, "peer": peer}, {"ours": resident, "peer": peer}, setting)
     if setting.rates is not None:
-        W_x, W_h = (0 if w is None else w.numel() for w in (pair.ours.cell.W_x, pair.ours.cell.W_h))
+        cell = pair.ours.cell
+        W_x, W_h = (0 if w is None else w.numel() for w in (cell.W_x, cell.W_h))
+        W_h += sum(matrix.numel() for matrix in cell.learned_matrices().values())
         steps = case.B * case.T if inputs.lengths is None else int(inputs.lengths.sum())
         least = run_floor(W_x + W_h, W_h, case, steps, setting.rates)
         return replace(found, errors=errors, floor=least)
@@ -216,6 +219,19 @@ def _model(case: Case, setting: Setting) -> Result:
     ours, peer = build_updates(case, setting.device)
     calls: dict[str, Call] = {"ours": ours, "peer": peer}
     return _race(case, calls, calls, setting)
+
+
+def _decoder(case: Case, setting: Setting) -> Result:
+    decoders = build_decoders(case, setting.device)
+    errors = compare_decoders(case, decoders)
+    calls: dict[str, Call] = {"ours": decoders.ours, "peer": decoders.peer}
+    found = replace(_race(case, calls, calls, setting), errors=errors)
+    if setting.rates is not None:
+        weights, recurrent = count_products(case, decoders.reference)
+        least = run_floor(weights, recurrent, case, case.B * case.T, setting.rates)
+        return replace(found, floor=least)
+    assert found.best is not None
+    return replace(found, step=found.best.median / case.T)
 
 
 def _step_floor(case: Case, setting: Setting) -> Result:

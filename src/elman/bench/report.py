@@ -2,16 +2,17 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
+from statistics import median
 
 import torch
 import typer
 
 from elman import __version__
-from elman.bench.cases import Case
+from elman.bench.cases import MEDIANS, ON_REQUEST, Case
 from elman.bench.devices import JSON, Bench
 from elman.bench.measure import Result, Setting, measure, ratio
 from elman.bench.tables import align, show_ratio
@@ -42,6 +43,9 @@ def report(
         say(line)
     results: list[Result] = []
     for group, chosen in groupby(cases, key=attrgetter("group")):
+        if missing := bench.missing(group):
+            say(f"{group}: skipped, since {missing}")
+            continue
         found = []
         for case in chosen:
             say(f"{group}: {case.name}")
@@ -71,8 +75,11 @@ def find_bench(device: str | None, *, explain: bool = False) -> Bench:
 
 
 def choose(bench: Bench, *, quick: bool, only: str) -> list[Case]:
-    """The cases of the groups whose name contains ``only``; the small ones where it should be quick."""
-    groups = [group for group in bench.groups if only in group]
+    """The cases of the groups whose name contains ``only``; the small ones where it should be quick.
+
+    Groups that take long come only where ``only`` says something.
+    """
+    groups = [group for group in bench.groups if only in group and (only or group not in ON_REQUEST)]
     if not groups:
         raise UnknownNameError(f"no group of cases has {only!r} in its name; {nearest(only, bench.groups)}")
     return [case for case in bench.grid() if case.group in groups and (case.small or not quick)]
@@ -91,7 +98,17 @@ def as_object(bench: Bench, results: Sequence[Result], *, quick: bool) -> dict[s
         "method": bench.method(),
         "cases": [_described(result) for result in results],
         "losses": losses(results),
+        "medians": {group: {"ratio": found, "target": asked} for group, found, asked in medians(results)},
     }
+
+
+def medians(results: Iterable[Result]) -> Iterator[tuple[str, float, float]]:
+    """The median ratio of every group of which one is asked, and what is asked."""
+    for (group, precision), found in groupby(results, key=attrgetter("case.group", "case.precision")):
+        ratios = [result.ratio for result in found if result.ratio is not None]
+        asked = MEDIANS.get((group, precision))
+        if asked is not None and ratios:
+            yield group, median(ratios), asked
 
 
 def losses(results: Iterable[Result]) -> list[dict[str, JSON]]:
@@ -173,6 +190,7 @@ def _print_group(bench: Bench, group: str, results: Sequence[Result]) -> None:
         notes += [] if result.failure is None else [f"{result.case.name} failed: {result.failure}"]
         for name, why in result.refusals.items():
             notes.append(f"no graph of {'ours' if name == 'ours' else 'the peer'}: {why}")
+    notes += [f"median {show_ratio(found)}, asked {asked:g}×" for _, found, asked in medians(results)]
     for note in dict.fromkeys(notes):
         typer.echo(f"  {note}")
 
@@ -191,6 +209,9 @@ def _print_end(bench: Bench, results: Sequence[Result], *, quick: bool) -> None:
     for result in lost:
         why = ", ".join(result.shortfalls())
         typer.echo(f"  {result.case.group}: {result.case.name}:{_summary(result)} {why}")
+    for group, found, asked in medians(results):
+        if found < asked:
+            typer.echo(f"  {group}: median {show_ratio(found)}, under its target of {asked:g}×")
     typer.secho("\nHow it was measured", bold=True)
     for line in bench.method():
         typer.echo(f"  {line}")

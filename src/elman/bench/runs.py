@@ -33,7 +33,7 @@ def draw(case: Case, device: str = "cpu") -> Inputs:
     """
     B, T, H = case.B, case.T, case.H
     random = torch.Generator(device).manual_seed(2)
-    states = () if case.precision else ("h", "c")
+    states = ("h", "c") if case.started else ()
     shapes = [(T, H), (T, H * (2 if case.bidirectional else 1)), *[(H,)] * (2 * len(states))]
 
     def rows(count: int) -> list[Tensor]:
@@ -138,7 +138,7 @@ def compare(case: Case, pair: Pair, inputs: Inputs) -> Errors:
     def error(contender: Contender) -> float:
         found = values(contender, part)  # of which gradients arrive at these rows alone
         shared = {name: t if name.startswith("d_cells") else t[which] for name, t in found.items()}
-        return worst_error(shared, expected)
+        return worst_error(shared, {name: expected[name] for name in shared})
 
     part = inputs._replace(d_outputs=alone(inputs.d_outputs), d_state=map_tensors(alone, inputs.d_state))
     few = map_tensors(lambda t: t[which].double() if t.is_floating_point() else t[which], inputs)
@@ -148,5 +148,8 @@ def compare(case: Case, pair: Pair, inputs: Inputs) -> Errors:
         raise ArithmeticError("results are not finite")
     if not pair.same:
         return Errors(None, ours, None)
-    beside = None if case.precision else worst_error(values(pair.ours, inputs), values(pair.peer, inputs))
-    return Errors(beside, ours, error(pair.peer))
+    if case.precision:
+        return Errors(None, ours, error(pair.peer))
+    found, beside = values(pair.ours, inputs), values(pair.peer, inputs)
+    both = {name: found[name] for name in beside}  # not all peers tell the gradients of their weights
+    return Errors(worst_error(both, beside), ours, error(pair.peer))
