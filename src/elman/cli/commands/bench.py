@@ -8,7 +8,12 @@ import typer
 def bench(
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
     quick: Annotated[bool, typer.Option(help="Few sizes and repetitions: a look, not a result.")] = False,
-    only: Annotated[str, typer.Option(help="Only groups whose name contains this.")] = "",
+    only: Annotated[
+        str,
+        typer.Option(
+            help="Only groups whose name contains this; without it all but catalogue, which takes minutes."
+        ),
+    ] = "",
     device: Annotated[
         Literal["cpu", "cuda"] | None,
         typer.Option(help="What to measure; CUDA by default if torch sees such a device."),
