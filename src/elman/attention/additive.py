@@ -6,6 +6,7 @@ from torch.utils.checkpoint import checkpoint
 
 from elman.attention.base import Attention
 from elman.tensors.checks import check_size
+from elman.tensors.products import apply_layer
 
 LARGE = 1 << 26  # numbers inside tanh that are in memory at a time; more are computed again backward
 
@@ -25,8 +26,7 @@ class Additive(Attention):
         self.v = nn.Parameter(torch.randn(width) * width**-0.5)
 
     def keys(self, states: Tensor) -> Tensor:
-        keys: Tensor = self.of_keys(states)
-        return keys
+        return apply_layer(self.of_keys, states)
 
     def score(self, query: Tensor, keys: Tensor, previous: Tensor | None) -> Tensor:
         steps = max(1, LARGE // keys.numel())  # at once

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from elman.attention.base import Attention
+from elman.tensors.products import apply_layer
 
 
 class Bilinear(Attention):
@@ -13,8 +14,7 @@ class Bilinear(Attention):
         self.matrix = nn.Linear(key_size, query_size, bias=False)
 
     def keys(self, states: Tensor) -> Tensor:
-        keys: Tensor = self.matrix(states)
-        return keys
+        return apply_layer(self.matrix, states)
 
     def score(self, query: Tensor, keys: Tensor, previous: Tensor | None) -> Tensor:
         return query @ keys.mT

@@ -205,12 +205,12 @@ def _backward(
     d_W_x = d_W_h = None
     if joint and operand is not None:
         operand[:, :D] = x
-        d_W_x, d_W_h = (operand.t() @ d_parts).split((D, H))
+        d_W_x, d_W_h = multiply(operand.t(), d_parts).split((D, H))
     else:
         if operand is not None:
-            d_W_h = operand.t() @ d_products
+            d_W_h = multiply(operand.t(), d_products)
         if wanted[1]:
-            d_W_x = x.t() @ d_parts
+            d_W_x = multiply(x.t(), d_parts)
     d_x = d_parts
     if tensors.W_x is not None:
         d_x = multiply(d_parts, tensors.W_x.t()) if wanted[0] else None  # type: ignore[assignment]
