@@ -218,9 +218,11 @@ def test_autocast_keeps_the_precision_of_the_weights():
     assert_close(dict(enumerate(gradients)), dict(enumerate(plain)), 1e-6)
 
 
+@pytest.mark.parametrize("shared", [False, True], ids=["rows apart", "columns shared"])
 @pytest.mark.parametrize("cell", CELLS)
-def test_two_threads(monkeypatch, cell):
+def test_two_threads(monkeypatch, cell, shared):
     monkeypatch.setattr(phased, "SMALL", 0)
+    monkeypatch.setattr(phased, "SPLIT", 0 if shared else 1 << 60)
     threads, found = torch.get_num_threads(), []
     rnn, x = network(cell, 33), sequence(5, 6)
     try:

@@ -41,15 +41,21 @@ def emit_walk(
             first = at.slot(f"{name} from {number_} 0", m.operands[0].dim)
             to = at.slot(f"{name} to {number_} 0", m.results[0].dim)
             calls.setdefault(i, []).append(
-                f"    multiply(k, first, active, {first}, {depth}, k->packed + ({begin}), {to}, {columns});"
+                f"    multiply(k, first, active, {first}, {depth}, k->packed + ({begin}), {to}, {columns},"
+                " mine, team);"
             )
             offset.append(f"({depth}) * round_up({columns}, COLUMNS)")
     lines += ["  (void)thread, (void)team;", "}"]
     size = " + ".join(offset or ["0"])
     lines += [f"long {name}_panels(const Task *k) {{", *at.sizes_text(row=False), f"  return {size};", "}"]
-    lines += [f"static void {name}_rows(Task *k, long first, long last, long thread) {{"]
+    lines += [
+        f"static void {name}_rows(Task *k, long first, long last, long thread, long mine, long team) {{"
+    ]
     lines += [*at.sizes_text(row=False), "  REAL *sums = k->sums + thread * k->sum_stride; (void)sums;"]
-    lines += ["  for (long p = first; p < last; p++) {", "    const long row = row_of(k, p); (void)row;"]
+    lines += [
+        "  for (long p = first; !mine && p < last; p++) {",
+        "    const long row = row_of(k, p); (void)row;",
+    ]
     lines += ["    REAL *const w = k->work + p * k->stride;", *(f"    {line}" for line in start), "  }"]
     if forward:
         lines += ["  for (long t = 0, active = last; t < k->steps; t++) {"]
@@ -58,18 +64,28 @@ def emit_walk(
     else:
         lines += ["  for (long t = k->steps - 1, active = first; t >= 0; t--) {"]
         lines += ["    while (active < last && length_of(k, active) > t) active++;"]
+    together = (
+        "    if (team > 1) meet(k, team);"  # of a team, the first thread takes what is between products
+    )
     for i, _ in enumerate(emitter.phases):
-        lines += calls.get(i, [])
-        lines.append(f"    for (long p = first; p < active; p++) {name}_phase_{i}(k, p, t, sums);")
-    lines += ["    for (long p = first; p < active; p++) {", "      REAL *const w = k->work + p * k->stride;"]
+        if i in calls:
+            lines += [together, *calls[i], together]
+        lines.append(f"    for (long p = first; !mine && p < active; p++) {name}_phase_{i}(k, p, t, sums);")
+    lines += ["    for (long p = first; !mine && p < active; p++) {"]
+    lines += ["      REAL *const w = k->work + p * k->stride;"]
     lines += [*(f"      {line}" for line in commit), "    }", "  }"]
-    lines += ["  for (long p = first; p < last; p++) {", "    const long row = row_of(k, p); (void)row;"]
+    lines += ["  for (long p = first; !mine && p < last; p++) {"]
+    lines += ["    const long row = row_of(k, p); (void)row;"]
     lines += ["    REAL *const w = k->work + p * k->stride;", *(f"    {line}" for line in end), "  }", "}"]
     lines += [
         f"static void {name}_work(Task *k, long thread, long team) {{",
         "  const long parts = k->threads;",
+        "  if (k->split) {",
+        f"    {name}_rows(k, 0, k->rows, thread, thread, team);",
+        "    return;",
+        "  }",
         "  for (long part = thread; part < parts; part += team)",
-        f"    {name}_rows(k, share(k->rows, parts, part), share(k->rows, parts, part + 1), thread);",
+        f"    {name}_rows(k, share(k->rows, parts, part), share(k->rows, parts, part + 1), thread, 0, 1);",
         "}",
         f"void {name}(Task *k, const void **openmp) {{",
         f"  spread(k, openmp, {name}_pack);",

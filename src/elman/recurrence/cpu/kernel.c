@@ -44,22 +44,6 @@ static void pack_backward(Task *k, long thread, long team) {
   }
 }
 
-// ---- threads that share rows meet here ----
-static void meet(Task *k, long team) {
-  long phase = __atomic_load_n(&k->phase, __ATOMIC_RELAXED);
-  if (__atomic_add_fetch(&k->arrived, 1, __ATOMIC_ACQ_REL) == team) {
-    __atomic_store_n(&k->arrived, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&k->phase, phase + 1, __ATOMIC_RELEASE);
-    return;
-  }
-  for (int spins = 0; __atomic_load_n(&k->phase, __ATOMIC_ACQUIRE) == phase; spins++) {
-    if (spins > 4000) sched_yield();  // the other thread has lost its core: give it ours
-#if defined(__x86_64__)
-    else __builtin_ia32_pause();
-#endif
-  }
-}
-
 // ---- one row, one vector of units, one step ----
 // A saved value that takes the place of an input part costs no memory of its own.
 INLINE REAL *saved_place(const Task *k, long at, int i) {

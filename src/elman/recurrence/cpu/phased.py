@@ -23,10 +23,25 @@ from elman.recurrence.phases import Blocks, step_programs
 from elman.recurrence.trace import Equations, nodes_of, presence
 from elman.recurrence.walk import Walk, walk_by_torch
 from elman.tensors.memory import check_memory, dense
+from elman.tensors.products import multiply
 from elman.tensors.tracing import observed, own_precision
 
 SMALL = 1 << 17  # multiplications below which a second thread costs more than it gives
-HEADER = ("rows", "steps", "reverse", "threads", "training", "stride", "sum_stride")
+SPLIT = (
+    1 << 16
+)  # multiplications of a row at a step from which on threads may share them, and meet after each
+HEADER = (
+    "rows",
+    "steps",
+    "reverse",
+    "threads",
+    "training",
+    "stride",
+    "sum_stride",
+    "split",
+    "arrived",
+    "phase",
+)
 POINTERS = ("row", "offset", "length", "positions")
 ALIGNED = 64  # bytes of the longest vectors
 
@@ -183,13 +198,16 @@ def _sizes(kernel: PhasedKernel, walk: Walk, tensors: Mapping[str, Tensor | None
 
 def _rows(walk: Walk, work: int) -> tuple[dict[str, int], dict[str, Tensor | None]]:
     """How threads share the rows, and in which order these are visited: longest first."""
-    B = walk.steps.B
-    count = min(B, threads()) if walk.steps.N * work > SMALL else 1
+    B, count = walk.steps.B, threads() if walk.steps.N * work > SMALL else 1
+    split = count > 1 and 3 * count > B and work >= SPLIT
+    count = count if split else min(B, count)
     numbers = {"rows": B, "steps": walk.steps.T, "reverse": int(walk.reverse), "threads": count}
+    numbers["split"] = int(split)
     if walk.lengths is None:
         return numbers, {"positions": walk.positions}
     order = walk.lengths.argsort(descending=True, stable=True)
-    order = torch.cat([order[part::count] for part in range(count)])
+    if not split:
+        order = torch.cat([order[part::count] for part in range(count)])
     offsets = walk.lengths.cumsum(0) - walk.lengths
     found = {"row": order, "offset": offsets[order], "length": walk.lengths[order]}
     return numbers, found | {"positions": walk.positions}
@@ -263,7 +281,7 @@ def _backward(
     offset = (aligned(room) - room.data_ptr()) // room.itemsize
     sums = room[offset : offset + count * stride]
     kernel.call("backward", walk, numbers | {"sum_stride": stride}, {**given, **found, **rows, "sums": sums})
-    results = matrix_gradients(programs, kernel.layout.blocks, walk, {**given, **found})
+    results = matrix_gradients(programs, kernel.layout.blocks, walk, {**given, **found}, multiply)
     there = {name: tensor for name, tensor in {**given, **found}.items() if tensor is not None}
     results |= memory_gradients(programs, there, there, walk.steps.padded)
     for name, vector in zip(e.vectors, sums.view(count, stride).sum(0).split(widths), strict=True):

@@ -12,9 +12,15 @@ INLINE V keep(V y, long n, REAL fill) {
   return y;
 }
 INLINE V total(V y) {
+#if defined(__AVX512F__) && DOUBLE
+  return all(_mm512_reduce_add_pd((__m512d)y));
+#elif defined(__AVX512F__)
+  return all(_mm512_reduce_add_ps((__m512)y));
+#else
   REAL sum = 0;
   for (long i = 0; i < LANES; i++) sum += y[i];
   return all(sum);
+#endif
 }
 INLINE V largest(V y) {
   V found = all(y[0]);
@@ -44,11 +50,13 @@ static void pack(REAL *out, long depth, long down, long right, const REAL *from,
   }
 }
 
-// Rows [first, last) of `from` times packed weights, `depth` deep, into `columns` (whole vectors) of `to`.
+// Rows [first, last) of `from` times packed weights, `depth` deep, into `columns` (whole vectors) of `to`; of a team that
+// shares the rows, each thread makes some of the columns.
 static void multiply(const Task *k, long first, long last, long from, long depth, const REAL *packed, long to,
-                     long columns) {
+                     long columns, long thread, long team) {
+  const long panels = round_up(columns, COLUMNS) / COLUMNS;
   V products[MOST_ROWS(4) * 4];
-  for (long c = 0; c < columns; c += COLUMNS)
+  for (long c = share(panels, team, thread) * COLUMNS; c < share(panels, team, thread + 1) * COLUMNS; c += COLUMNS)
     for (long p = first, rows; p < last; p += rows) {
       long tiles = (last - p + MOST_ROWS(4) - 1) / MOST_ROWS(4);
       rows = (last - p + tiles - 1) / tiles;

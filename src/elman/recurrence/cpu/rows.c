@@ -1,4 +1,6 @@
 // What every loop over rows and steps has: loads and stores, places, threads. A `Task` stands before it.
+#include <sched.h>
+
 typedef void (*Parallel)(void (*)(void *), void *, unsigned, unsigned);
 typedef int (*Count)(void);
 typedef struct { Task *task; Count thread, team; void (*work)(Task *, long, long); } Job;
@@ -46,6 +48,22 @@ INLINE long place(const Task *k, long p, long t) {
 }
 INLINE long share(long total, long parts, long part) {  // where the part begins, sizes differ by one
   return part * (total / parts) + least(part, total % parts);
+}
+
+// ---- threads that share rows meet here ----
+static void meet(Task *k, long team) {
+  long phase = __atomic_load_n(&k->phase, __ATOMIC_RELAXED);
+  if (__atomic_add_fetch(&k->arrived, 1, __ATOMIC_ACQ_REL) == team) {
+    __atomic_store_n(&k->arrived, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&k->phase, phase + 1, __ATOMIC_RELEASE);
+    return;
+  }
+  for (int spins = 0; __atomic_load_n(&k->phase, __ATOMIC_ACQUIRE) == phase; spins++) {
+    if (spins > 4000) sched_yield();  // the other thread has lost its core: give it ours
+#if defined(__x86_64__)
+    else __builtin_ia32_pause();
+#endif
+  }
 }
 
 // ---- threads ----

@@ -1,6 +1,4 @@
 // What a call of `kernel.c` is told.
-#include <sched.h>
-
 _Static_assert(sizeof(long) == 8 && sizeof(void *) == 8, "the fields of Task are eight bytes wide");
 typedef struct {
   // sizes
