@@ -1,6 +1,8 @@
 """A decoder as one walk gives what the same decoder gives step by step: values and gradients."""
 
+import copy
 import itertools
+import pickle
 
 import pytest
 import torch
@@ -157,3 +159,49 @@ def test_a_network_that_is_changed_is_read_anew():
     model.rnn.cells[0][0].activation = "relu"
     assert not torch.allclose(computed(model, "cpu")["readouts"], before)
     assert_one_walk(model)
+
+
+def test_a_model_that_was_used_is_copied_and_kept():
+    model = made(attention="location")
+    expected = computed(model, "cpu")
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert_close(computed(other, "cpu"), expected, 1e-12)
+
+
+def test_an_attention_that_is_changed_is_read_anew():
+    class Scaled(Attention):
+        gain = 1.0
+
+        def score(self, query, keys, previous):
+            return self.gain * (query @ keys.mT)
+
+    model = made(hidden=8)
+    model.attention = Scaled(8, 8)
+    before = computed(model, "cpu")["readouts"]
+    model.attention.gain = 3.0
+    assert not torch.allclose(computed(model, "cpu")["readouts"], before)
+    assert_one_walk(model)
+    model.attention.register_forward_hook(lambda *call: None)
+    assert "hooks" in model.decoder.obstacle()
+
+
+def test_parameters_may_be_given_for_a_call():
+    model = made()
+    expected = computed(model, "cpu")["readouts"]
+    named = {name: p.detach().clone() for name, p in model.named_parameters()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    source = torch.func.functional_call(Reading(model), {f"model.{n}": p for n, p in named.items()}, ())
+    assert_close({"readouts": source}, {"readouts": expected}, 1e-12)
+
+
+class Reading(nn.Module):
+    """A model from its sources to readouts, as one call."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self):
+        return self.model(self.model.read(IDS, SOURCES), PREVIOUS, LENGTHS)

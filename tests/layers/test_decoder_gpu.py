@@ -80,21 +80,22 @@ class TestOnACard:
     """Beside the same model step by step, in float64."""
 
     @pytest.mark.parametrize("name", CASES)
-    @pytest.mark.parametrize(("numbers", "tolerance"), [("float32", 1e-3), ("bfloat16", 4e-2)])
+    @pytest.mark.parametrize(("numbers", "tolerance"), [("float32", 1e-3), ("bfloat16", 2e-2)])
     def test_values_and_gradients(self, name, numbers, tolerance):
         if "noise" in name:
             pytest.skip("noise is drawn in other numbers there")
         expected = self.computed(name, torch.float64, "loop")
         for _ in range(3):  # the second is recorded, the third replayed
             found = self.computed(name, getattr(torch, numbers), "auto")
-        error = {k: (found[k] - e).norm() / (e.norm() + 1e-3) for k, e in expected.items()}
+        largest = max(e.norm() for e in expected.values())  # small ones are what is left of sums near zero
+        error = {k: (found[k] - e).norm() / (e.norm() + 0.1 * largest) for k, e in expected.items()}
         assert max(error.values()) <= tolerance, error
 
     @staticmethod
     def computed(name, numbers, backend):
         model = model_of(name).cuda().to(torch.float64 if numbers == torch.float64 else torch.float32)
         model.rnn.backend = backend
-        given = [tensor.cuda() for tensor in (IDS, SOURCES, PREVIOUS, LENGTHS)]
+        given = [IDS.cuda(), SOURCES, PREVIOUS.cuda(), LENGTHS]  # lengths stay with the host, as in training
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=numbers == torch.bfloat16):
             readouts = model(model.read(*given[:2]), *given[2:])
         upstream = torch.linspace(-1, 1, readouts.numel(), device="cuda").view_as(readouts)

@@ -421,7 +421,7 @@ def test_it_says_whether_training_runs_at_once(attention, placement, feeding, pa
     model = made(attention=attention, placement=placement, feeding=feeding)
     assert model.parallel == parallel
     *starts, last = model.describe()
-    assert last == f"training of the decoder: {'all steps at once' if parallel else 'step by step'}"
+    assert last == "training of the decoder: all steps at once"
     assert starts[0].startswith("start of the decoder, layer 0: transform of source layer 0")
     assert any(line.startswith(f"attention: {attention}, a query of 7") for line in starts) == (
         attention != "none"

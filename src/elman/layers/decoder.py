@@ -22,12 +22,14 @@ from elman.layers.rnn import RNN
 from elman.recurrence.contract import Noise
 from elman.recurrence.looks import POSITIONS
 from elman.recurrence.phases import rebuild
-from elman.recurrence.scores import KEYS, TracedScore, trace_score
+from elman.recurrence.scores import KEYS, TracedScore, tensors_of, trace_score
 from elman.recurrence.symbols import Graph, Node, Symbol
 from elman.recurrence.trace import Equations, add_zoneout, whole
 from elman.recurrence.unroll import walk_backend
 from elman.recurrence.walk import Walk
+from elman.tensors.products import affine
 from elman.tensors.rows import RealSteps
+from elman.tensors.transfer import moved
 
 VALUES, WEIGHTS, READOUT = "V", "weights", "readout"
 
@@ -65,6 +67,13 @@ class Decoder:
     combine: nn.Linear | None
     _composed: dict[Any, Composition] = field(default_factory=dict)
 
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        return self.rnn, self.attention, self.before, self.feeding, self.combine
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_composed": {}}  # kernels stay where they were made
+
     def obstacle(self) -> str | None:
         """Why this decoder is no single walk, or None."""
         for cell in self.rnn.all_cells():
@@ -74,6 +83,8 @@ class Decoder:
                 return f"{type(cell).__name__} has a project or an O of its own"
             if cell.has_hooks:
                 return f"{type(cell).__name__} has hooks"
+        if self.attention is not None and any(map(_has_hooks, self.attention.modules())):
+            return f"{type(self.attention).__name__} has hooks"
         try:
             self._compose([Noise()] * self.rnn.layers, None)
         except EquationError as error:
@@ -108,6 +119,7 @@ class Decoder:
         dims = made.dims | ({} if memory is None else {POSITIONS: memory.mask.shape[1]})
         top = f"{len(cells) - 1}.{cells[-1].state[0]}"
         shown = tuple(n for n in (top, WEIGHTS, READOUT) if n in made.equations.states)
+        lengths = None if lengths is None else moved(lengths, x.device)
         walk = Walk(steps, dims, shown, False, lengths, sources)
         found = dict(zip(shown, backend.walk(made.equations, made.blocks, walk, tensors), strict=False))
         return Decoded(found[top], found.get(WEIGHTS), found.get(READOUT))
@@ -120,7 +132,8 @@ class Decoder:
         cells = self.rnn.all_cells()
         masked = tuple(mask is not None for mask in masks or ())
         kinds = tuple((tuple(noise.rates.items()), noise.mask is not None) for noise in noises)
-        key = (tuple(id(cell.equations) for cell in cells), kinds, masked, dropped > 0)
+        options = [] if self.attention is None else [(self.attention, *_options(self.attention))]
+        key = (*(cell.equations for cell in cells), kinds, masked, dropped > 0, *options)
         if key not in self._composed:
             self._composed[key] = _Composer(self, noises, masked, dropped > 0).compose()
         return self._composed[key]
@@ -145,14 +158,12 @@ class Decoder:
         assert W_x is not None
         own = x if mask is None else x * mask[:, None, :E]
         rows, (of_x, of_context, of_readout) = steps.rows(own), W_x.split((E, C, R))
-        tensors: dict[str, Tensor | None] = {
-            "x": rows @ of_x if cells[0].b is None else torch.addmm(cells[0].b, rows, of_x)
-        }
+        tensors: dict[str, Tensor | None] = {"x": affine(rows, of_x, cells[0].b)}
         if memory is not None:
             tensors[KEYS] = memory.keys
         if C and memory is not None:
             values = memory.values if mask is None else memory.values * mask[:, None, E : E + C]
-            tensors[VALUES] = values @ of_context
+            tensors[VALUES] = _by_position(values, of_context)
         if R:
             tensors["fed"] = of_readout
             tensors["k fed"] = None if mask is None else mask[:, E + C :]
@@ -168,10 +179,8 @@ class Decoder:
                 if dropped:
                     tensors[f"n {depth}.in"] = F.dropout(x.new_ones(steps.N, cell.input_size), dropped)
         if made.score is not None:
-            tensors |= {name: weight() for name, weight in made.score.matrices.items()}
-            tensors |= {f"v {name}": vector() for name, vector in made.score.vectors.items()}
-            for name, taps in made.score.filters.items():
-                tensors |= {f"v {name}.{c}": row for c, row in enumerate(taps())}
+            assert self.attention is not None
+            tensors |= tensors_of(made.score, self.attention)
         return {name: t for name, t in tensors.items() if t is not None}
 
     def _readout_tensors(self, memory: Memory | None) -> dict[str, Tensor | None]:
@@ -179,10 +188,24 @@ class Decoder:
             return {}
         H, weight = self.rnn.output_size, self.combine.weight.t()
         found: dict[str, Tensor | None] = {"combine": weight[:H], "v combine": self.combine.bias}
-        return found if memory is None else found | {"read": memory.values @ weight[H:]}
+        return found if memory is None else found | {"read": _by_position(memory.values, weight[H:])}
 
     def _readout_size(self) -> int:
         return self.rnn.output_size if self.combine is None else self.combine.out_features
+
+
+def _by_position(values: Tensor, weight: Tensor) -> Tensor:
+    """Values (B, S, ·) times weights, as one large product."""
+    return affine(values.flatten(0, 1), weight).view(*values.shape[:2], weight.shape[1])
+
+
+def _options(attention: Attention) -> list[tuple[str, Any]]:
+    """The plain numbers and words of an attention: when one changes, its score is read anew."""
+    return [(n, v) for n, v in vars(attention).items() if isinstance(v, (bool, int, float, str))]
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
 def _of_cell(
@@ -268,7 +291,7 @@ class _Composer:
         assert found.result is not None
         self.score, self.dims = found, self.dims | found.dims | {str(width): width}
         self.blocks |= {name: (name, 0, 1) for name in (KEYS, *found.matrices)}
-        taps = [f"{name}.{c}" for name, rows in found.filters.items() for c in range(len(rows()))]
+        taps = [f"{name}.{c}" for name, (_, count) in found.filters.items() for c in range(count)]
         self.vectors += [name for name in (*found.vectors, *taps) if name not in self.vectors]
         return found.result.softmax(-1)
 

@@ -17,7 +17,7 @@ from elman.layers.stepper import Stepper
 from elman.models.embedding import Tokens
 from elman.models.encoder import Dropout, Encoder, make_network
 from elman.registry import ATTENTIONS, construct
-from elman.tensors.products import affine
+from elman.tensors.products import affine, apply_layer
 from elman.tensors.rows import Groups, RealSteps, pick, real_rows
 
 KEPT = 0.75  # share of the sources that must still be in use, or the others are dropped
@@ -171,10 +171,10 @@ class Seq2Seq(nn.Module):
     @property
     def decoder(self) -> Decoder:
         """The decoder's recurrence as one step, where it is one."""
-        kept = self.__dict__.get("_decoder")
-        if kept is None or kept.rnn is not self.rnn:
-            kept = Decoder(self.rnn, self.attention, self.before_placed, self.feeding, self.combine)
-            self.__dict__["_decoder"] = kept
+        kept: Decoder | None = self.__dict__.get("_decoder")
+        parts = (self.rnn, self.attention, self.before_placed, self.feeding, self.combine)
+        if kept is None or kept.parts != parts:
+            kept = self.__dict__["_decoder"] = Decoder(*parts)
         return kept
 
     def mixed(self, source: Source, previous: Tensor, lengths: Tensor, truth: Tensor) -> Tensor:
@@ -263,9 +263,8 @@ class Seq2Seq(nn.Module):
         if self.combine is None:
             return y
         if context is None:
-            plain: Tensor = self.combine(y)
-            return plain
-        return torch.tanh(self.combine(torch.cat([y, context], -1)))
+            return apply_layer(self.combine, y)
+        return torch.tanh(apply_layer(self.combine, torch.cat([y, context], -1)))
 
     def _dropped(self, readouts: Tensor) -> Tensor:
         return F.dropout(readouts, self.dropout, self.training)
@@ -281,7 +280,8 @@ class Seq2Seq(nn.Module):
             lines.append(f"attention: {self.attention.describe()}")
         elif self.bridge.policy == "zero" and not self.every_step:
             lines.append("nothing of the source reaches the decoder: set attention, context or start")
-        way = "all steps at once" if self.parallel else "step by step"
+        obstacle = None if self.parallel else self.decoder.obstacle()
+        way = "all steps at once" if obstacle is None else f"step by step, since {obstacle}"
         return [*lines, f"training of the decoder: {way}"]
 
 

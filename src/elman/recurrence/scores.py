@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from elman.errors import EquationError
 from elman.recurrence.looks import POSITIONS, Score, make_score
 from elman.recurrence.symbols import Graph, Symbol, pointwise
 
-KEYS = "K"
+KEYS, OWN = "K", "attention."  # the memory of a score, and how names of its own tensors begin
 
 
 @dataclass
@@ -29,11 +30,9 @@ class TracedScore:
     graph: Graph
     result: Symbol | None = None
     scores: dict[str, Score] = field(default_factory=dict)
-    matrices: dict[str, Callable[[], Tensor]] = field(default_factory=dict)
-    vectors: dict[str, Callable[[], Tensor]] = field(default_factory=dict)
-    filters: dict[str, Callable[[], Tensor]] = field(
-        default_factory=dict
-    )  # (c, ·): ``NAME.0``, … are its rows
+    matrices: list[str] = field(default_factory=list)  # weights of layers, which are turned
+    vectors: list[str] = field(default_factory=list)
+    filters: dict[str, tuple[str, int]] = field(default_factory=dict)  # a layer's weights: filters, how many
     dims: dict[str, int] = field(default_factory=dict)
 
 
@@ -66,6 +65,21 @@ def trace_score(
     return found
 
 
+def tensors_of(score: TracedScore, attention: nn.Module) -> dict[str, Tensor]:
+    """The tensors of an attention that a step reads, as they are now, by the walk's names for them."""
+
+    def now(name: str) -> Tensor:
+        found: Tensor = attrgetter(name.removeprefix(OWN))(attention)
+        return found
+
+    tensors = {name: now(name).t() for name in score.matrices}
+    tensors |= {f"v {name}": now(name) for name in score.vectors}
+    for name, (filters, _) in score.filters.items():  # filters and the layer after them are one matrix
+        taps = now(filters)[:, 0].t() @ now(name).t()
+        tensors |= {f"v {name}.{c}": row for c, row in enumerate(taps)}
+    return tensors
+
+
 @dataclass
 class _Trace:
     found: TracedScore
@@ -76,14 +90,14 @@ class _Trace:
     def parameter(self, tensor: Tensor) -> str:
         if id(tensor) not in self.parameters:
             raise EquationError("its score uses a tensor that is no parameter of its own")
-        return f"attention.{self.parameters[id(tensor)][0]}"
+        return f"{OWN}{self.parameters[id(tensor)][0]}"
 
     def vector(self, tensor: Tensor) -> Symbol:
         """A learned vector as a value of the step."""
         if tensor.dim() != 1:
             raise EquationError("its score multiplies by a matrix in a way that equations cannot")
         name, size = self.parameter(tensor), str(len(tensor))
-        self.found.vectors[name] = lambda: tensor
+        self.found.vectors += [name] if name not in self.found.vectors else []
         self.found.dims[size] = len(tensor)
         return self.found.graph.leaf("v", name, size)
 
@@ -237,8 +251,7 @@ def _located(trace: _Trace, weight: Tensor) -> _Value:
     """What the filters see, as a part of the keys: the filters and the layer after them are one matrix."""
     located, name, size = trace.located, trace.parameter(weight), str(weight.shape[0])
     assert located is not None
-    filters = located.weight
-    trace.found.filters[name] = lambda: filters[:, 0].t() @ weight.t()
+    trace.found.filters[name] = (trace.parameter(located.weight), located.taps)
     trace.found.dims[size] = weight.shape[0]
     found: Symbol | None = None
     for c in range(located.taps):
@@ -255,7 +268,7 @@ def _linear(trace: _Trace, value: Any, weight: Tensor, bias: Tensor | None = Non
     if not isinstance(value, _Value) or value.kind != "query":
         raise EquationError("its score has a layer of what is no query")
     name, size = trace.parameter(weight), weight.shape[0]
-    trace.found.matrices[name] = weight.t
+    trace.found.matrices += [name] if name not in trace.found.matrices else []
     trace.found.dims[str(size)] = size
     result = trace.found.graph.product([(value.symbol, name)], str(size))
     return _Value(trace, "query", result if bias is None else result + trace.vector(bias))
