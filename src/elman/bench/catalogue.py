@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -143,7 +142,9 @@ def absent() -> str | None:
 def their_layer(name: str, D: int, H: int, **options: Any) -> nn.Module:
     """The layer of torchrecurrent that is this cell of ours, time-major."""
     peer = PEERS.get(name)
-    kind = getattr(import_module("torchrecurrent"), OTHERWISE[name] if peer is None else peer.name)
+    import torchrecurrent  # type: ignore[import-untyped]
+
+    kind = getattr(torchrecurrent, OTHERWISE[name] if peer is None else peer.name)
     layer: nn.Module = kind(D, H, **(peer.options if peer else {}), **options)
     return layer
 
