@@ -27,9 +27,7 @@ from elman.tensors.products import multiply
 from elman.tensors.tracing import observed, own_precision
 
 SMALL = 1 << 17  # multiplications below which a second thread costs more than it gives
-SPLIT = (
-    1 << 16
-)  # multiplications of a row at a step from which on threads may share them, and meet after each
+SPLIT = 1 << 17  # weights of an average product from which on threads share it, and meet twice
 HEADER = (
     "rows",
     "steps",
@@ -196,10 +194,13 @@ def _sizes(kernel: PhasedKernel, walk: Walk, tensors: Mapping[str, Tensor | None
         check_memory(name, tensors.get(name), shape, kernel.dtype)
 
 
-def _rows(walk: Walk, work: int) -> tuple[dict[str, int], dict[str, Tensor | None]]:
-    """How threads share the rows, and in which order these are visited: longest first."""
-    B, count = walk.steps.B, threads() if walk.steps.N * work > SMALL else 1
-    split = count > 1 and 3 * count > B and work >= SPLIT
+def _rows(walk: Walk, sizes: Sequence[int]) -> tuple[dict[str, int], dict[str, Tensor | None]]:
+    """How threads share the rows, and in which order these are visited: longest first.
+
+    ``sizes`` are the weights of the products of a step.
+    """
+    B, count = walk.steps.B, threads() if walk.steps.N * sum(sizes) > SMALL else 1
+    split = count > 1 and 3 * count > B and sum(sizes) >= SPLIT * len(sizes)
     count = count if split else min(B, count)
     numbers = {"rows": B, "steps": walk.steps.T, "reverse": int(walk.reverse), "threads": count}
     numbers["split"] = int(split)
@@ -213,11 +214,9 @@ def _rows(walk: Walk, work: int) -> tuple[dict[str, int], dict[str, Tensor | Non
     return numbers, found | {"positions": walk.positions}
 
 
-def _work(kernel: PhasedKernel, walk: Walk) -> int:
-    """Multiplications of a row at a step, about."""
-    dims = walk.dims
-    products = kernel.programs.multiplications
-    return sum(sum(dims[a.dim] for a in m.operands) * sum(dims[r.dim] for r in m.results) for m in products)
+def _sizes_of_products(kernel: PhasedKernel, walk: Walk) -> list[int]:
+    dims, products = walk.dims, kernel.programs.multiplications
+    return [sum(dims[a.dim] for a in m.operands) * sum(dims[r.dim] for r in m.results) for m in products]
 
 
 def _forward(
@@ -233,7 +232,7 @@ def _forward(
         short = states.get(name.removeprefix("sequence ")) == POSITIONS  # beyond its end a row writes nothing
         kept[name] = (like.new_zeros if short else like.new_empty)(shapes[name])
     final = {f"final {name}": like.new_empty(B, dims[dim]) for name, dim in states.items()}
-    numbers, rows = _rows(walk, _work(kernel, walk))
+    numbers, rows = _rows(walk, _sizes_of_products(kernel, walk))
     numbers["training"] = int(training)
     kernel.call("forward", walk, numbers, {**tensors, **final, **kept, **rows})
     return [*(kept[f"sequence {name}"] for name in walk.shown), *final.values()], kept
@@ -274,7 +273,7 @@ def _backward(
             memory = tensors[tensor]
             assert memory is not None
             found[f"d_memory {tensor}"] = torch.zeros_like(memory)
-    numbers, rows = _rows(walk, _work(kernel, walk))
+    numbers, rows = _rows(walk, _sizes_of_products(kernel, walk))
     widths = [-(-dims[kernel.vector_dims[name]] // kernel.lanes) * kernel.lanes for name in e.vectors]
     stride, count = sum(widths), numbers["threads"]
     room = like.new_zeros(count * stride + kernel.lanes)
