@@ -30,7 +30,7 @@ class AntisymmetricRNN(Cell):
     """
 
     state = ("h",)
-    gates = ("a",)
+    gates: tuple[str, ...] = ("a",)
     matrices = ("U",)
     U: Callable[[Tensor], Tensor]
 

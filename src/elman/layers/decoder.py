@@ -7,6 +7,7 @@ multiply the source once, before the walk: what a step adds up is already parts 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -86,7 +87,7 @@ class Decoder:
         if self.attention is not None and any(map(_has_hooks, self.attention.modules())):
             return f"{type(self.attention).__name__} has hooks"
         try:
-            self._compose([Noise()] * self.rnn.layers, None)
+            self._compose([Noise()] * self.rnn.layers, [None] * self.rnn.layers)
         except EquationError as error:
             return f"the attention {type(self.attention).__name__} cannot be read: {error.args[0]}"
         return None
@@ -127,10 +128,10 @@ class Decoder:
     # ---- the step --------------------------------------------------------------------------------
 
     def _compose(
-        self, noises: list[Noise], masks: list[Tensor | None] | None, dropped: float = 0.0
+        self, noises: Sequence[Noise], masks: Sequence[Tensor | None], dropped: float = 0.0
     ) -> Composition:
         cells = self.rnn.all_cells()
-        masked = tuple(mask is not None for mask in masks or ())
+        masked = tuple(mask is not None for mask in masks)
         kinds = tuple((tuple(noise.rates.items()), noise.mask is not None) for noise in noises)
         options = [] if self.attention is None else [(self.attention, *_options(self.attention))]
         key = (*(cell.equations for cell in cells), kinds, masked, dropped > 0, *options)
@@ -145,7 +146,7 @@ class Decoder:
         steps: RealSteps,
         state: Any,
         memory: Memory | None,
-        noises: list[Noise],
+        noises: Sequence[Noise],
         masks: list[Tensor | None],
         dropped: float,
     ) -> dict[str, Tensor | None]:
@@ -232,10 +233,10 @@ class _Composer:
     """Writes the step of a decoder out of the steps of its cells."""
 
     def __init__(
-        self, decoder: Decoder, noises: list[Noise], masked: tuple[bool, ...], dropped: bool
+        self, decoder: Decoder, noises: Sequence[Noise], masked: tuple[bool, ...], dropped: bool
     ) -> None:
         self.d, self.noises, self.dropped = decoder, noises, dropped
-        self.masked = masked or (False,) * decoder.rnn.layers
+        self.masked = masked
         self.graph = Graph()
         self.cells = decoder.rnn.all_cells()
         self.blocks: dict[str, tuple[str, int, int]] = {}

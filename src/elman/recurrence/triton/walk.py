@@ -20,12 +20,11 @@ from elman.recurrence.symbols import Node
 from elman.recurrence.trace import Equations, nodes_of, presence
 from elman.recurrence.triton.emit.layout import WalkLayout, WalkVariant
 from elman.recurrence.triton.emit.walk import walk_text
+from elman.recurrence.triton.launch import DoesNotFit
 from elman.recurrence.triton.program import power_of_two
 from elman.recurrence.triton.recording import StepRunner, multiply, step_runner
 from elman.recurrence.walk import Walk, walk_by_torch
 from elman.tensors.tracing import observed, own_precision
-
-MOST_POSITIONS = 4096  # of a memory: a program holds one number for each
 
 
 class WalkAbout:
@@ -85,9 +84,12 @@ def run_walk(
     call = WalkCall(equations, about, blocks, walk, numbers)
     present = {name: tensor for name, tensor in tensors.items() if tensor is not None}
     names, flat = tuple(present), tuple(present.values())
-    if torch.is_grad_enabled() and any(t.requires_grad for t in flat):
-        return list(_Walk.apply(call, names, *flat))  # type: ignore[no-untyped-call]
-    return _forward(call, present, training=False)[0]
+    try:
+        if torch.is_grad_enabled() and any(t.requires_grad for t in flat):
+            return list(_Walk.apply(call, names, *flat))  # type: ignore[no-untyped-call]
+        return _forward(call, present, training=False)[0]
+    except DoesNotFit:  # a row is more than a program of this card holds
+        return _by_torch(call, names, list(flat))
 
 
 class _Walk(torch.autograd.Function):
@@ -112,14 +114,23 @@ class _Walk(torch.autograd.Function):
                 compute = partial(_by_torch, call, names)
                 return None, None, *differentiate(compute, flat, gradients, wanted, create_graph=create)
             tensors = dict(zip(names, flat, strict=True))
-            found = _backward(call, tensors, kept, gradients)
+            try:
+                found = _backward(call, tensors, kept, gradients)
+            except DoesNotFit:
+                compute = partial(_by_torch, call, names)
+                return None, None, *differentiate(compute, flat, gradients, wanted, create_graph=False)
         given = zip(names, flat, wanted, strict=True)
         return None, None, *(found[n].to(t.dtype) if w and n in found else None for n, t, w in given)
 
 
 def _by_torch(call: WalkCall, names: Sequence[str], flat: list[Tensor | None]) -> list[Tensor]:
     tensors = dict(zip(names, flat, strict=True))
-    return walk_by_torch(call.equations, call.blocks, call.walk, tensors)
+    state = tensors[f"initial {call.equations.states[0]}"]
+    assert state is not None
+    whole = {name: None if t is None else t.to(state.dtype) for name, t in tensors.items()}
+    results = walk_by_torch(call.equations, call.blocks, call.walk, whole)
+    shown = len(call.walk.shown)
+    return [*(t.to(call.numbers) for t in results[:shown]), *results[shown:]]
 
 
 def _laid_out(call: WalkCall, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
