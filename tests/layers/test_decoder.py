@@ -196,6 +196,14 @@ def test_parameters_may_be_given_for_a_call():
     assert_close({"readouts": source}, {"readouts": expected}, 1e-12)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own
+def test_a_compiler_leaves_the_walk_alone():
+    model = Reading(made())
+    expected = model()
+    assert_close({"readouts": torch.compile(model, backend="eager")()}, {"readouts": expected}, 1e-12)
+
+
 class Reading(nn.Module):
     """A model from its sources to readouts, as one call."""
 

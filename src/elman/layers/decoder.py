@@ -27,9 +27,10 @@ from elman.recurrence.scores import KEYS, TracedScore, tensors_of, trace_score
 from elman.recurrence.symbols import Graph, Node, Symbol
 from elman.recurrence.trace import Equations, add_zoneout, whole
 from elman.recurrence.unroll import walk_backend
-from elman.recurrence.walk import Walk
+from elman.recurrence.walk import Walk, walk_by_torch
 from elman.tensors.products import affine
 from elman.tensors.rows import RealSteps
+from elman.tensors.tracing import extraordinary
 from elman.tensors.transfer import moved
 
 VALUES, WEIGHTS, READOUT = "V", "weights", "readout"
@@ -122,7 +123,9 @@ class Decoder:
         shown = tuple(n for n in (top, WEIGHTS, READOUT) if n in made.equations.states)
         lengths = None if lengths is None else moved(lengths, x.device)
         walk = Walk(steps, dims, shown, False, lengths, sources)
-        found = dict(zip(shown, backend.walk(made.equations, made.blocks, walk, tensors), strict=False))
+        plain = extraordinary(*tensors.values()) is None
+        run = backend.walk if plain else walk_by_torch
+        found = dict(zip(shown, run(made.equations, made.blocks, walk, tensors), strict=False))
         return Decoded(found[top], found.get(WEIGHTS), found.get(READOUT))
 
     # ---- the step --------------------------------------------------------------------------------

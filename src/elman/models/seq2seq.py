@@ -19,6 +19,7 @@ from elman.models.encoder import Dropout, Encoder, make_network
 from elman.registry import ATTENTIONS, construct
 from elman.tensors.products import affine, apply_layer
 from elman.tensors.rows import Groups, RealSteps, pick, real_rows
+from elman.tensors.tracing import opaque
 
 KEPT = 0.75  # share of the sources that must still be in use, or the others are dropped
 
@@ -151,6 +152,7 @@ class Seq2Seq(nn.Module):
         context, _ = self.attention(outputs, source.memory)
         return self._dropped(self._readout(rows, pick(context.flatten(0, 1), real)))
 
+    @opaque
     def _at_once(self, source: Source, x: Tensor, lengths: Tensor, steps: RealSteps) -> Tensor | None:
         """Readouts (N, ·) of all real positions by one walk; None where the step goes by itself."""
         if self.decoder.obstacle() is not None:
