@@ -43,6 +43,16 @@ for cell, dtype, more in (
         with torch.no_grad():
             for x_t in torch.randn(3, 2, 3, dtype=dtype):
                 _, state = single.step(x_t, state)
+
+from elman.config import NetworkSettings
+from elman.models.embedding import Tokens
+from elman.models.seq2seq import Seq2Seq
+for attention, hidden in (("location", [5, 17]), ("dot", 4)):  # steps of several phases that look at a memory
+    networks = NetworkSettings(cell="gru", hidden=hidden), NetworkSettings(cell="mgu_original", hidden=hidden)
+    model = Seq2Seq(Tokens(9, 3), Tokens(9, 3), *networks, attention=attention, feeding=True)
+    ids, lengths = torch.randint(9, (3, 21)), torch.tensor([21, 1, 7])
+    assert model.decoder.obstacle() is None
+    model(model.read(ids, lengths), ids, lengths).sum().backward()
 print("clean")
 """
 

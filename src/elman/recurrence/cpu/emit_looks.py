@@ -100,8 +100,9 @@ class LookEmitter:
         if not score.near:
             return []
         S, room, r = self.at.length(POSITIONS), len(score.near), score.reach
+        place = self.at.slot("near", "", f"({self.at.wide(POSITIONS)} + {room} * LANES)")
         return [
-            f"  {{ REAL near[{S} + {room}];",
+            f"  {{ REAL *const near = w + {place};",
             f"  for (long j = 0; j < {S} + {room}; j++)",
             f"    near[j] = j >= {r} && j - {r} < {S} ? {self.address(args[-1])}[j - {r}] : 0;",
         ]
@@ -124,7 +125,9 @@ class LookEmitter:
         before, after = self._near(score, args), ["  }"] if score.near else []
         if places:  # sums over the units for every position, of which the neighbours have parts
             size, out = f"{S} + {len(score.near)}", f"w + {self.stored[places[0].index]}"
-            before += [f"  V around[{size}];", f"  for (long j = 0; j < {size}; j++) around[j] = all(0);"]
+            room = self.at.slot("around", "", f"({self.at.wide(POSITIONS)} + {len(score.near)}) * LANES")
+            before += [f"  V *const around = (V *)(w + {room});"]
+            before += [f"  for (long j = 0; j < {size}; j++) around[j] = all(0);"]
             after = [
                 f"  for (long j = 0; j < {S}; j++) ({out})[j] = total(around[j + {score.reach}])[0];",
                 *after,

@@ -17,22 +17,26 @@ class Layout:
     blocks: Blocks  # of matrices and memories
     tensors: list[str] = field(default_factory=list)
     slots: dict[str, str] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)  # of a row of work, by dimension
+    sizes: dict[str, int] = field(default_factory=dict)  # of a row of work: how many of each width
 
     def tensor(self, name: str) -> str:
         if name not in self.tensors:
             self.tensors.append(name)
         return f"k->tensor[{self.tensors.index(name)}]"
 
-    def slot(self, name: str, dim: str) -> str:
-        """The place of a value in a row of ``work``, which is set aside at its first mention."""
+    def slot(self, name: str, dim: str, width: str = "") -> str:
+        """The place of a value in a row of ``work``, which is set aside at its first mention.
+
+        width: of another value than one of a dimension, in whole vectors.
+        """
         if name not in self.slots:
+            width = width or self.wide(dim)
             self.slots[name] = self.total()
-            self.sizes[dim] = self.sizes.get(dim, 0) + 1
+            self.sizes[width] = self.sizes.get(width, 0) + 1
         return self.slots[name]
 
     def total(self) -> str:
-        return " + ".join([f"{n} * {self.wide(d)}" for d, n in self.sizes.items()] or ["0"])
+        return " + ".join([f"{n} * {width}" for width, n in self.sizes.items()] or ["0"])
 
     def wide(self, dim: str) -> str:
         return f"W{self.dims.index(dim)}" if dim else "LANES"
