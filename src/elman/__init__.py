@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from elman.predictor import Predictor as Predictor
     from elman.predictor import load as load
     from elman.recurrence.contract import Unrolled as Unrolled
+    from elman.recurrence.functions import norm as norm
+    from elman.recurrence.functions import rms as rms
     from elman.registry import register as register
     from elman.tasks.base import Task as Task
     from elman.tasks.predictions import Prediction as Prediction
@@ -50,7 +52,9 @@ _HOMES = {
     "Unrolled": "elman.recurrence.contract",
     "fit": "elman.fitting",
     "load": "elman.predictor",
+    "norm": "elman.recurrence.functions",
     "register": "elman.registry",
+    "rms": "elman.recurrence.functions",
 }
 __all__ = ["__version__", *_HOMES]
 
