@@ -7,7 +7,7 @@ multiply the source once, before the walk: what a step adds up is already parts 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -67,7 +67,7 @@ class Decoder:
     before: bool
     feeding: bool
     combine: nn.Linear | None
-    _composed: dict[Any, Composition] = field(default_factory=dict)
+    _composed: dict[Hashable, Composition] = field(default_factory=dict)
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -203,7 +203,7 @@ def _by_position(values: Tensor, weight: Tensor) -> Tensor:
     return affine(values.flatten(0, 1), weight).view(*values.shape[:2], weight.shape[1])
 
 
-def _options(attention: Attention) -> list[tuple[str, Any]]:
+def _options(attention: Attention) -> list[tuple[str, bool | float | str]]:
     """The plain numbers and words of an attention: when one changes, its score is read anew."""
     return [(n, v) for n, v in vars(attention).items() if isinstance(v, (bool, int, float, str))]
 

@@ -1,5 +1,6 @@
 """Functions for equations that look at all units at once; gain and shift are a cell's own vectors."""
 
+from collections.abc import Sequence
 from typing import Any
 
 # A value of an equation: a tensor (B, H) where it is computed, a symbol while it is read.
@@ -32,6 +33,6 @@ def rms(value: Value, *others: Value, epsilon: float = 1e-5) -> Value:
     return scaled if len(scaled) > 1 else scaled[0]
 
 
-def _average(values: Any) -> Value:
+def _average(values: Sequence[Value]) -> Value:
     first, *rest = (a.mean(-1, keepdim=True) for a in values)
     return sum(rest, start=first) / len(values) if rest else first

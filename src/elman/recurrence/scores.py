@@ -7,10 +7,10 @@ product with the turned keys, a product with a learned vector or a sum over the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias, Union
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from elman.errors import EquationError
 from elman.recurrence.looks import POSITIONS, Score, make_score
 from elman.recurrence.symbols import Graph, Symbol, pointwise
 
+Given: TypeAlias = Union["_Value", Tensor, float]  # what a score may join
 KEYS, OWN = "K", "attention."  # the memory of a score, and how names of its own tensors begin
 
 
@@ -190,7 +191,7 @@ class _Value:
             raise EquationError("its score sums over what is not the last dimension")
         return _Value(self.trace, "scores", self.trace.finish(self.symbol))
 
-    def __matmul__(self, other: Any) -> _Value:
+    def __matmul__(self, other: Given) -> _Value:
         return _matmul(self.trace, self, other)
 
     def __neg__(self) -> _Value:
@@ -204,7 +205,7 @@ class _Value:
 
 for _name in ("add", "sub", "mul", "truediv", "pow", "radd", "rsub", "rmul", "rtruediv"):
 
-    def _operator(self: _Value, other: Any, name: str = _name) -> _Value:
+    def _operator(self: _Value, other: Given, name: str = _name) -> _Value:
         base = name.removeprefix("r") if name.startswith("r") else name
         function = {"truediv": torch.div}.get(base) or getattr(torch, base)
         return _pointwise(self.trace, function, (other, self) if name != base else (self, other), {})
@@ -224,12 +225,12 @@ class Located:
 
 def _filtered(
     trace: _Trace,
-    value: Any,
+    value: Given,
     weight: Tensor,
     bias: Tensor | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
     groups: int,
 ) -> _Value:
     """Filters over where it looked last."""
@@ -262,7 +263,7 @@ def _located(trace: _Trace, weight: Tensor) -> _Value:
     return _Value(trace, "keys", found)
 
 
-def _linear(trace: _Trace, value: Any, weight: Tensor, bias: Tensor | None = None) -> _Value:
+def _linear(trace: _Trace, value: Given, weight: Tensor, bias: Tensor | None = None) -> _Value:
     if isinstance(value, _Value) and value.kind == "by position" and bias is None:
         return _located(trace, weight)
     if not isinstance(value, _Value) or value.kind != "query":
@@ -274,7 +275,7 @@ def _linear(trace: _Trace, value: Any, weight: Tensor, bias: Tensor | None = Non
     return _Value(trace, "query", result if bias is None else result + trace.vector(bias))
 
 
-def _matmul(trace: _Trace, a: Any, b: Any) -> _Value:
+def _matmul(trace: _Trace, a: Given, b: Given) -> _Value:
     if isinstance(a, _Value) and a.kind == "query" and isinstance(b, _Value) and b.kind == "turned":
         return _Value(trace, "scores", trace.finish(trace.argument(a.symbol) * b.symbol))
     if isinstance(a, _Value) and a.kind == "grid" and isinstance(b, Tensor):
@@ -282,14 +283,14 @@ def _matmul(trace: _Trace, a: Any, b: Any) -> _Value:
     raise EquationError("its score has a product that equations cannot")
 
 
-def _pointwise(trace: _Trace, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> _Value:
+def _pointwise(trace: _Trace, function: Callable[..., Any], args: tuple[Given, ...], kwargs: Any) -> _Value:
     kinds = {a.kind for a in args if isinstance(a, _Value)}
     if len(kinds) != 1 or "turned" in kinds:
         name = getattr(function, "__name__", repr(function))
         raise EquationError(f"its score uses torch's {name!r} for values of different shapes")
     kind = kinds.pop()
 
-    def symbol(a: Any) -> Any:
+    def symbol(a: Given) -> Symbol | float:
         if isinstance(a, _Value):
             return a.symbol
         if not isinstance(a, Tensor):
