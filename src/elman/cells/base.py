@@ -230,7 +230,7 @@ class Cell(nn.Module, metaclass=_Finished):
 
     def weights(self) -> Weights:
         """W_x, b, W_h, vectors and matrices: the attributes, without torch's slow way to them."""
-        own, names = self._parameters, (*self.vectors, *self.matrices)
+        own, names = self._parameters, self.vectors + self.matrices if self.matrices else self.vectors
         try:
             return own["W_x"], own["b"], own["W_h"], tuple([own[name] for name in names])  # type: ignore[misc]
         except KeyError:  # a parametrisation computes them

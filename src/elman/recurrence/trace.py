@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NoReturn, TypeAlias
 
 import torch
@@ -47,7 +48,7 @@ class Equations:
     scores: Mapping[str, Score] = field(default_factory=dict)
     compiled: dict[Hashable, Any] = field(default_factory=dict)  # where backends keep what they made of it
 
-    @property
+    @cached_property
     def pointwise(self) -> bool:
         """Whether a step is one product of the first state, and pointwise after it."""
         return not self.matrices and all(not n.args or n.op in OPERATIONS for n in nodes_of(self))
