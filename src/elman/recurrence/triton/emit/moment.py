@@ -33,7 +33,6 @@ class Moment(LookWriter):
         g = self.t.programs.gradients
         known = (*g.saved, *g.current) if self.t.back else ()
         self.known = {node.index: node for node in known}
-        self.made = {node.index for phase in self.t.phases for node in phase.values}
         self.stage = {n.index: i for i, p in enumerate(self.t.phases) for n in p.values}
 
     def write(self, *lines: str) -> None:
@@ -80,9 +79,6 @@ class Moment(LookWriter):
         if node.index not in self.names:
             self.names[node.index] = self._load(node)
         return self.names[node.index]
-
-    def whole(self, node: Node) -> str:
-        return self.value(node)
 
     def state_leaf(self, name: str, result: Node) -> Node:
         graph = self.t.programs.equations.graph

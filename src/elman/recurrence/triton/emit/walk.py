@@ -82,12 +82,9 @@ class _Kernel:
         now = Moment(self.t, self.lines, "t", "step")
         self.lines.append("if step >= 0:")
         start = len(self.lines)
-        if last:
-            now.phase(last)
-        else:
-            now.phase(0)
+        now.phase(last)
         for name, node in zip(e.states, e.results, strict=True):
-            value, old = now.whole(node), now.value(now.state_leaf(name, node))
+            value, old = now.value(node), now.value(now.state_leaf(name, node))
             kept = f"tl.where({now.real}, {value}, {old})" if self.v.lengths else value
             now.write(f"y_{e.states.index(name)} = {kept}")
         for name, node in zip(e.states, e.results, strict=True):
@@ -115,7 +112,7 @@ class _Kernel:
             before.phase(last)
         for name, node, result in zip(e.states, g.states, e.results, strict=True):
             dim = before.state_leaf(name, result).dim
-            value = "0.0 * u" + str(before.place(dim)) if node is None else before.whole(node)
+            value = "0.0 * u" + str(before.place(dim)) if node is None else before.value(node)
             if self.v.lengths:
                 value = f"tl.where({before.real}, {value}, {before.value(before.gradient_leaf(name, dim))})"
             before.store(before.by_row(f"d_state {name}", dim), value, dim)
