@@ -219,6 +219,7 @@ def construct(part: type, *sizes: Any, options: Mapping[str, Any] | None, named:
     names = [one.name for one in known]
     if inspect.Parameter.VAR_KEYWORD in kinds:  # they go on to the constructors of its base classes
         names += parameters_of(part)
+    names += getattr(part, "of_all", ())
     for name in given:
         if name not in names:
             raise ArgumentError(f"{named} has {name!r}, unknown to {part.__name__}; {nearest(name, names)}")
@@ -243,7 +244,7 @@ def parameters_of(part: type) -> dict[str, Any]:
                     found.setdefault(one.name, None if one.default is one.empty else one.default)
             if not any(one.kind is one.VAR_KEYWORD for one in parameters):
                 break
-    return found
+    return {**getattr(part, "of_all", {}), **found}
 
 
 def _base_of(part: type) -> str:

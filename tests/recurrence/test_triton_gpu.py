@@ -101,6 +101,14 @@ CASES = {
     "expected zoneout": Case("gru", 128, 20, 20, training=False, options={"zoneout": {"h": 0.3}}),
     "learned start": Case("lstm", 128, 20, 20, start=False, options={"initial_state": "learned"}),
     "from zero": Case("lstm", 128, 20, 20, "bf16 ieee", start=False),
+    "heads": Case("lstm", 768, 16, 30, ALL, options={"cell_options": {"heads": 12}}),
+    "wide heads": Case("slstm", 768, 16, 30, "bf16 tf32", options={"cell_options": {"heads": 6}}),
+    "heads on both": Case(
+        *("peephole_lstm", 300, 40, 20, "bf16 tf32 ieee"),
+        *(True, True, True, True, {**BOTH, "cell_options": {"heads": 2}}),
+    ),
+    "one gate in heads": Case("elman", 512, 20, 20, ALL, True, options={"cell_options": {"heads": 2}}),
+    "large heads": Case("lstm", 1200, 20, 10, options={"cell_options": {"heads": 3}}),
     "no bias": Case("gru", 128, 20, 20, options={"cell_options": {"bias": False}}),
 }
 LINES: list[str] = []

@@ -114,6 +114,33 @@ class Alike(Cell):
         return self.State(c_next=torch.tanh(s.c + x.i_next * h.i_next), c=i * s.c_next + (1 - i) * s.c)
 
 
+class Retelling(Cell):
+    """A linear state, and an output that reads all there is."""
+
+    state = ("c", "y")
+    gates = ("f", "z")
+
+    def R(self, x, h, s):
+        c = torch.sigmoid(x.f) * s.c + x.z
+        return self.State(c=c, y=torch.tanh(c) - s.c)
+
+    def O(self, s):
+        return torch.cat(s, -1)
+
+
+class Growing(Cell):
+    """A state that would be infinite after a few steps, if it were not zero."""
+
+    state = ("h",)
+    gates = ("a",)
+
+    def R(self, x, h, s):
+        return self.State(h=1e20 * s.h + torch.relu(x.a - 1e9))
+
+    def initial_state(self, batch_size, like):
+        return self.State(like.new_zeros(batch_size, self.hidden_size))
+
+
 def unlike() -> RNN:
     """Directions whose equations differ."""
     network = RNN(Leaky, D, H, bidirectional=True)
@@ -170,16 +197,34 @@ CASES = {
     "projecting": Case(both(Projecting), lengths=True),
     "unlike": Case(unlike, lengths=True),
     "alike": Case(both(Alike, zoneout=0.4), lengths=True),
+    "heads": Case(one("lstm", H=6, cell_options={"heads": 3}), lengths=True),
+    "heads on both": Case(both("peephole_lstm", H=10, cell_options={"heads": 2}, **NOISE), lengths=True),
+    "one gate in heads": Case(both("elman", H=6, cell_options={"heads": 2}), B=18, T=2, lengths=True),
     "tiles of units": Case(both("sru", H=133), lengths=True),  # nothing is multiplied, nothing exchanged
 }
 SHORT = (
     *(name for name in POINTWISE if name != "hard_gate"),
     "both with lengths",
     "noise on both with lengths",
+    "heads",
 )
-PIECES = ("peephole_lstm", "backwards with lengths", "noise on both with lengths")
-CURVED = ("both with lengths", "both from zero")
+PIECES = ("peephole_lstm", "heads", "backwards with lengths", "noise on both with lengths")
+CURVED = ("both with lengths", "both from zero", "heads")
 JUNK = ("lstm", "both", "sru", "projecting")  # what stands in the padding is junk
+
+
+LINEAR_CELLS = ("min_gru", "min_lstm", "lru", "qrnn", "t_lstm")
+CHUNKED = {  # which chunks do not divide evenly, and reach over the ends of rows
+    **{f"{name} in chunks": Case(both(name), T=8, lengths=True) for name in LINEAR_CELLS},
+    "sru in chunks": Case(both("sru", cell_options={"peepholes": False}), T=7, lengths=True),
+    "without lengths in chunks": Case(one("min_gru"), T=9),
+    "from zero in chunks": Case(both("qrnn"), T=8, start=False),
+    "zoneout in chunks": Case(both("min_gru", zoneout=0.4), T=8, lengths=True),
+    "whole state in chunks": Case(both(Retelling), T=8, lengths=True),
+    "many rows in chunks": Case(one("min_lstm"), B=18, T=5, lengths=True),
+    "growing in chunks": Case(one(Growing), T=8, start=False),
+}
+CASES |= CHUNKED
 
 
 def case(name: str) -> tuple[Any, Tensor, Tensor | None, Any]:
@@ -270,21 +315,27 @@ def compute(path: str) -> None:
     with numpy.errstate(all="ignore"):  # what is computed beside the tensors, and not chosen
         for form, short in NUMBERS.items():
             backend.tilings = lambda workload, card, form=form: tiling_of(form, workload)
-            found[form, "values"] = {name: _trained_and_inferred(name) for name in CASES}
+            found[form, "values"] = {
+                name: _trained_and_inferred(name) for name in CASES if name not in CHUNKED
+            }
             found[form, "short"] = {name: _in_short(name, short) for name in SHORT}
             found[form, "junk"] = {name: everything_of(*padded(name)) for name in JUNK}
             found[form, "slopes"] = [slopes_of(*points(cell)) for cell in (AllFunctions, Pairs)]
             found[form, "curvature"] = {name: curvature_of(*case(name)) for name in CURVED}
         found["steps", "pieces"] = {name: _put_together(name) for name in PIECES}
+        backend.tilings = lambda workload, card: tiling_of("whole", workload)
+        backend.count_chunks = lambda *given: 3
+        found["chunks"] = {name: _trained_and_inferred(name) for name in CHUNKED}
+        found["curved chunks"] = curvature_of(*case("min_gru in chunks"))
     torch.save(found, path)
 
 
 def _from_nothing(run: Callable[..., Any]) -> Callable[..., Any]:
     """The backend, given None for a state of zeros as it is on a GPU, where nobody makes them."""
 
-    def run_from_nothing(call: LayerCall) -> Any:
+    def run_from_nothing(call: LayerCall, *more: Any) -> Any:
         zero = not any(t.requires_grad or t.any() for state in call.states if state for t in state)
-        return run(call._replace(states=[None] * len(call.states)) if zero else call)
+        return run(call._replace(states=[None] * len(call.states)) if zero else call, *more)
 
     return run_from_nothing
 
@@ -339,8 +390,22 @@ def interpreted(tmp_path_factory: pytest.TempPathFactory) -> Any:
 forms = pytest.mark.parametrize("form", NUMBERS)
 
 
+@pytest.mark.parametrize("name", CHUNKED)
+def test_a_linear_recurrence_is_computed_in_chunks(interpreted, name):
+    network, *inputs = case(name)
+    expected = on("loop", network, *inputs)
+    for found in interpreted["chunks"][name]:
+        assert_close(found, {name: expected[name] for name in found}, 1e-5)
+
+
+def test_second_derivatives_of_chunks_go_through_the_loop(interpreted):
+    network, *inputs = case("min_gru in chunks")
+    network.backend = "loop"
+    assert_close(interpreted["curved chunks"], curvature_of(network, *inputs), 1e-5)
+
+
 @forms
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if name not in CHUNKED])
 def test_values_and_gradients_are_those_of_the_loop(interpreted, form, name):
     trained, inferred = interpreted[form, "values"][name]
     network, *inputs = case(name)

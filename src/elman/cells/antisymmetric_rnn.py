@@ -11,14 +11,15 @@ from elman.tensors.checks import check_number
 
 
 def antisymmetric(U: Tensor, gamma: float) -> Tensor:
-    """``U - Uᵀ - γ I``, whose eigenvalues have the real part -γ.
+    """``U - Uᵀ - γ I`` of every head, whose eigenvalues have the real part -γ.
 
     >>> from torch import tensor
     >>> antisymmetric(tensor([[5.0, 1.0], [4.0, 6.0]]), 0.5)
     tensor([[-0.5000, -3.0000],
             [ 3.0000, -0.5000]])
     """
-    return U - U.t() - gamma * eye(len(U), dtype=U.dtype, device=U.device)
+    heads = U.view(-1, U.shape[1], U.shape[1])
+    return (heads - heads.mT - gamma * eye(U.shape[1], dtype=U.dtype, device=U.device)).flatten(0, 1)
 
 
 class AntisymmetricRNN(Cell):

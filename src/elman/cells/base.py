@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
-from inspect import unwrap
-from traceback import walk_tb
+from inspect import signature
 from typing import Any, ClassVar
 
 import torch
@@ -17,6 +16,7 @@ from elman.errors import ArgumentError, EquationError
 from elman.recurrence.contract import NO_NOISE, Noise, Parts, Product, Shapes, StepInput, Unrolled, Weights
 from elman.recurrence.fixed import matrix
 from elman.recurrence.loop import RehearsedProduct
+from elman.recurrence.misread import misread
 from elman.recurrence.symbols import Graph
 from elman.recurrence.trace import Equations, trace
 from elman.recurrence.unroll import unroll_layer
@@ -27,7 +27,7 @@ from elman.users_code import mistake_in, tell_later
 
 _OWN = (
     *("W_x", "W_h", "b", "Inputs", "Products", "state_shapes", "output_size"),
-    *("input_size", "hidden_size", "bias", "initialisation", "training"),
+    *("input_size", "hidden_size", "bias", "initialisation", "training", "heads"),
 )
 
 # Attributes that are no options: when they change, the equations stay.
@@ -35,11 +35,16 @@ _DERIVED = ("training", "_traced", "_options", "_inputs", "_products", "state_sh
 
 
 class _Finished(type(nn.Module)):  # type: ignore[misc]
-    """Allocates the weights after the whole constructor has run: options shape the equations."""
+    """Allocates the weights after the whole constructor has run: options shape the equations.
+
+    ``heads`` is an option of every cell, whatever its constructor takes.
+    """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        own = "heads" in signature(cls.__init__).parameters  # type: ignore[misc]
+        heads = 1 if own else kwargs.pop("heads", 1)
         cell = super().__call__(*args, **kwargs)
-        cell._finish()
+        cell._finish(check_size("heads", heads))
         return cell
 
 
@@ -63,7 +68,8 @@ class Cell(nn.Module, metaclass=_Finished):
     In R, ``x.f`` is the input part of gate f (x W^xf + b_f), ``h.f`` its recurrent part (h W^hf, with
     h the first entry of the state), ``s.h`` the previous state. ``vectors`` names learned per-unit
     vectors, read as attributes; ``matrices`` names learned (H, H) matrices, which multiply whatever R
-    computed: ``self.n(r * s.h)``. Options are keyword arguments of the constructor.
+    computed: ``self.n(r * s.h)``. Options are keyword arguments of the constructor; ``heads=k``, which every
+    cell takes, parts the units into k groups that recurrent weights and matrices multiply each by itself.
 
     A free-form cell overrides ``step`` instead of R and may use any torch code; it runs on the plain
     loop. There ``product(h)`` gives the recurrent parts of all gates and ``product(v, "z")`` that of
@@ -77,10 +83,12 @@ class Cell(nn.Module, metaclass=_Finished):
     matrices: tuple[str, ...] = ()
     earlier: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # what earlier versions had side by side
     joined: bool = False  # a free-form step gets x as one tensor, the gates side by side
+    heads: int = 1  # groups of units that recurrent weights multiply each by itself
+    of_all: ClassVar[Mapping[str, Any]] = {"heads": 1}  # options that no constructor has to name
     State: ClassVar[type[NamedTensors]]
 
     W_x: Tensor | None  # (D, inputs · H)
-    W_h: Tensor | None  # (H, products · H)
+    W_h: Tensor | None  # (H, products · H / heads), a head below the other
     b: Tensor | None  # (inputs · H)
     Inputs: type[Parts] | None
     Products: type[Parts]
@@ -163,9 +171,10 @@ class Cell(nn.Module, metaclass=_Finished):
         for gate in self._inputs:
             nn.init.xavier_uniform_(self.block("W_x", gate))
         blocks = [self.block("W_h", gate) for gate in self._products]
-        for block in (*blocks, *(own.detach() for own in self.learned_matrices().values())):
-            wide = block.to(torch.promote_types(block.dtype, torch.float32))  # itself, unless it is short
-            block.copy_(nn.init.orthogonal_(wide))
+        blocks += [own.detach() for own in self.learned_matrices().values()]
+        for head in (head for block in blocks for head in block.chunk(self.heads)):
+            wide = head.to(torch.promote_types(head.dtype, torch.float32))  # itself, unless it is short
+            head.copy_(nn.init.orthogonal_(wide))
         for vector in (self.b, *self.weights()[3][: len(self.vectors)]):
             if vector is not None:
                 nn.init.zeros_(vector)
@@ -225,7 +234,7 @@ class Cell(nn.Module, metaclass=_Finished):
         parameter: Tensor | None = getattr(self, weights)
         if gate not in gates or parameter is None:
             raise ArgumentError(f"{weights} has no block {gate!r}; it has {', '.join(gates) or 'none'}")
-        blocks: tuple[Tensor, ...] = parameter.detach().split(self.hidden_size, -1)
+        blocks: tuple[Tensor, ...] = parameter.detach().chunk(len(gates), -1)
         return blocks[gates.index(gate)]
 
     def weights(self) -> Weights:
@@ -264,15 +273,19 @@ class Cell(nn.Module, metaclass=_Finished):
 
     def extra_repr(self) -> str:
         free = "" if self._pointwise else ", free-form: plain loop"
-        return f"{self.input_size}, {self.hidden_size}{'' if self.bias else ', bias=False'}{free}"
+        heads = f", heads={self.heads}" if self.heads > 1 else ""
+        return f"{self.input_size}, {self.hidden_size}{heads}{'' if self.bias else ', bias=False'}{free}"
 
     @property
     def _pointwise(self) -> bool:
         return type(self).step is Cell.step
 
-    def _finish(self) -> None:
+    def _finish(self, heads: int) -> None:
         """Find out which blocks the equations read, and allocate those."""
         D, H = self.input_size, self.hidden_size
+        if H % heads:
+            raise ArgumentError(f"heads is {heads}; it must divide the hidden size, {H}")
+        self.heads = heads
         for name in ("W_x", "W_h", "b", *self.vectors, *self.matrices):
             if hasattr(self, name):
                 raise ArgumentError(
@@ -282,11 +295,11 @@ class Cell(nn.Module, metaclass=_Finished):
         for name in self.vectors:
             self.register_parameter(name, nn.Parameter(torch.empty(H)))
         for name in self.matrices:
-            self.register_parameter(name, nn.Parameter(torch.empty(H, H)))
+            self.register_parameter(name, nn.Parameter(torch.empty(H, H // heads)))
         self._traced: dict[bool, Equations] = {}
         e = self.equations
         self._inputs, self._products = (self.gates, self._try_step()) if e is None else (e.inputs, e.products)
-        wide, deep = len(self._inputs) * H, len(self._products) * H
+        wide, deep = len(self._inputs) * H, len(self._products) * H // heads
         self.register_parameter("W_x", nn.Parameter(torch.empty(D, wide)) if wide else None)
         self.register_parameter("W_h", nn.Parameter(torch.empty(H, deep)) if deep else None)
         self.register_parameter("b", nn.Parameter(torch.empty(wide)) if wide and self.bias else None)
@@ -317,7 +330,7 @@ class Cell(nn.Module, metaclass=_Finished):
         try:
             found = trace(view.R, graph=graph, state=self.State, gates=self.gates, **learned)
         except (AttributeError, TypeError) as error:
-            raise self._misread(error).with_traceback(error.__traceback__) from None
+            raise misread(self, error, of_the_contract=type(self).R is Cell.R) from None
         if "Products" not in self.__dict__:
             return found
         for kind, have, read in (("x", self._inputs, found.inputs), ("h", self._products, found.products)):
@@ -327,24 +340,6 @@ class Cell(nn.Module, metaclass=_Finished):
                     "the cell has no weights; construct a new cell with that option"
                 )
         return replace(found, inputs=self._inputs, products=self._products)
-
-    def _misread(self, error: AttributeError | TypeError) -> EquationError:
-        code = getattr(unwrap(type(self).R), "__code__", None)
-        file = getattr(code, "co_filename", None)
-        lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
-        if isinstance(error, EquationError):
-            reason = str(error.args[0])
-        elif isinstance(error, AttributeError):
-            names = ", ".join((*self.state, *self.vectors, *self.matrices))
-            reason = f"R asks for what is not there: {error}; states, vectors and matrices: {names}"
-        elif not lines or "State.__new__()" in str(error):
-            fields = ", ".join(f"{name}=…" for name in self.state)
-            reason = f"{error}; R(self, x, h, s) is what is called, and self.State({fields}) what it returns"
-        else:
-            reason = str(error)
-        if code is None or type(self).R is Cell.R:
-            return EquationError(reason)
-        return EquationError(f"{reason} ({file}:{(code.co_firstlineno, *lines)[-1]})")
 
     def _try_step(self) -> tuple[str, ...]:
         """Run a free-form step once on zeros, to see which recurrent products it asks for."""

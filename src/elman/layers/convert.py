@@ -60,6 +60,7 @@ def to_torch(rnn: RNN) -> TorchNetwork:
         "layers of different width": len(set(rnn.hidden_sizes)) > 1,
         "a learned initial state": rnn.initial_state == "learned",
         "the logistic activation": getattr(cells[0], "activation", "") == "logistic",
+        "recurrent weights in heads": cells[0].heads > 1,
         "recurrent regularisers": rnn.regularisers.any(rnn.cell_class.state),
     }
     for reason, found in reasons.items():

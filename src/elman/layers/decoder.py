@@ -21,6 +21,7 @@ from elman.errors import EquationError
 from elman.layers.dropout import keep_mask
 from elman.layers.rnn import RNN
 from elman.recurrence.contract import Noise
+from elman.recurrence.heads import whole_matrix
 from elman.recurrence.looks import POSITIONS
 from elman.recurrence.phases import rebuild
 from elman.recurrence.scores import KEYS, TracedScore, tensors_of, trace_score
@@ -218,10 +219,13 @@ def _of_cell(
     """The tensors of one layer, by the names that they have in the step."""
     e, (W_x, b, W_h, others) = cell.equations, cell.weights()
     assert e is not None
-    found: dict[str, Tensor | None] = {f"{depth}.W_h": W_h if noise.weight is None else noise.weight}
+    W_h = W_h if noise.weight is None else noise.weight
+    found: dict[str, Tensor | None] = {
+        f"{depth}.W_h": None if W_h is None else whole_matrix(W_h, len(e.products))
+    }
     found |= {f"v {depth}.{name}": t for name, t in zip(e.vectors, others, strict=False)}
     matrices = dict(zip(e.matrices, others[len(e.vectors) :], strict=True)) | dict(noise.matrices)
-    found |= {f"{depth}.{name}": t for name, t in matrices.items()}
+    found |= {f"{depth}.{name}": whole_matrix(t) for name, t in matrices.items()}
     found[f"k {depth}.h"] = noise.mask
     drawn = {name: z for name, z in noise.zoneout.items() if isinstance(z, Tensor)}
     found |= {f"n {depth}.{name}": steps.rows(z).to(like.dtype) for name, z in drawn.items()}

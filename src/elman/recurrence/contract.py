@@ -42,7 +42,7 @@ class LoopCell(Protocol):
     def Inputs(self) -> type[Parts] | None: ...  # of the input parts that are read; None: side by side
     @property
     def Products(self) -> type[Parts]: ...  # of the recurrent parts that are read
-    def learned_matrices(self) -> Mapping[str, Tensor]: ...  # those that its equations call, (H, H)
+    def learned_matrices(self) -> Mapping[str, Tensor]: ...  # those that its equations call, (H, H / heads)
     def at_hand(self, multiply: Mapping[str, Callable[[Tensor], Tensor]]) -> LoopCell:
         """The same cell for a loop: its parameters are found at once, its matrices multiply."""
 
@@ -54,6 +54,7 @@ class RecurrentCell(LoopCell, Protocol):
 
     input_size: int
     hidden_size: int
+    heads: int
     W_h: Tensor | None
 
     @property

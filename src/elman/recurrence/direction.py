@@ -8,6 +8,7 @@ from torch import Tensor
 
 from elman.errors import ShapeError
 from elman.recurrence.contract import Noise, RecurrentCell, State, Weights
+from elman.recurrence.heads import whole_matrix
 from elman.recurrence.loop import unroll_parts
 from elman.recurrence.replay import Replay
 from elman.recurrence.trace import Arrivals, Equations
@@ -54,26 +55,39 @@ class DirectionTensors(NamedTuple):
 
     @staticmethod
     def gather(
-        cell: RecurrentCell, weights: Weights, state: State | None, noise: Noise, drawn: Sequence[Tensor]
+        cell: RecurrentCell,
+        weights: Weights,
+        state: State | None,
+        noise: Noise,
+        drawn: Sequence[Tensor],
+        *,
+        whole: bool,
     ) -> list[Tensor | None]:
-        """The tensors of a cell under this noise, flat; ``drawn`` are its masks of zoneout."""
+        """The tensors of a cell under this noise, flat; ``drawn`` are its masks of zoneout.
+
+        ``whole``: matrices of several heads as they would be without, with zeros between the heads.
+        """
         W_x, b, W_h, others = weights
         if noise.matrices:
             others = (*others[: -len(noise.matrices)], *noise.matrices.values())
         if cell.projects_itself:
             W_x = b = None
         W_h = W_h if noise.weight is None else noise.weight
+        if whole and cell.heads > 1:
+            count = len(cell.learned_matrices())
+            others = (*others[: len(others) - count], *map(whole_matrix, others[len(others) - count :]))
+            W_h = None if W_h is None else whole_matrix(W_h, len(cell.Products._fields))
         return [W_x, b, W_h, noise.mask, *drawn, *others, *(state or ())]
 
     def expected(
-        self, equations: Equations, B: int, steps: tuple[int, ...], D: int, H: int
+        self, equations: Equations, B: int, steps: tuple[int, ...], D: int, H: int, heads: int = 1
     ) -> list[tuple[str, Tensor, tuple[int, ...]]]:
         """The tensors that there are, with their names and the shapes that the equations need.
 
         ``steps`` is the shape of all steps, (N,) or (B, T). A missing weight is an error.
         """
         e = equations
-        wide, deep = len(e.inputs) * H, len(e.products) * H
+        wide, deep = len(e.inputs) * H, len(e.products) * H // heads
         if (self.W_h is None) != (deep == 0):
             raise ShapeError("W_h is missing, though the equations read recurrent parts")
         names = ["W_x", "b", "W_h", "noise.mask", *["noise.zoneout"] * len(e.noise), *e.vectors, *e.matrices]

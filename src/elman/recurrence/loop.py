@@ -10,6 +10,7 @@ from torch import Tensor
 from elman.errors import EquationError, ShapeError, nearest
 from elman.recurrence.backend import Backend, LayerCall, run_directions
 from elman.recurrence.contract import NO_NOISE, LoopCell, Noise, Parts, State, Unrolled
+from elman.recurrence.heads import count_heads, multiply_by_heads
 from elman.tensors.nested import named_tensors
 from elman.tensors.rows import fill_padding, length_mask, zero_padding
 
@@ -120,18 +121,22 @@ class RecurrentProduct:
             return self._make(self.joined(h).chunk(self._count, -1) if self._blocks else ())
         if self._mask is not None:
             h = h * self._mask
-        return h @ self._blocks[gate] if plus is None else torch.addmm(plus, h, self._blocks[gate])
+        block = self._blocks[gate]
+        if plus is not None and count_heads(block) == 1:
+            return torch.addmm(plus, h, block)
+        found = multiply_by_heads(h, block)
+        return found if plus is None else plus + found
 
     def matrices(self, own: Mapping[str, Tensor]) -> dict[str, Callable[[Tensor], Tensor]]:
         """By name, what multiplies a value by one of the cell's matrices."""
         return {name: partial(self._multiply, self._dropped.get(name, own[name])) for name in own}
 
     def _multiply(self, matrix: Tensor, value: Tensor) -> Tensor:
-        return (value if self._mask is None else value * self._mask) @ matrix
+        return multiply_by_heads(value if self._mask is None else value * self._mask, matrix)
 
     def joined(self, h: Tensor) -> Tensor:
         assert self._weight is not None
-        return (h if self._mask is None else h * self._mask) @ self._weight
+        return multiply_by_heads(h if self._mask is None else h * self._mask, self._weight, self._count)
 
 
 class RehearsedProduct:

@@ -61,7 +61,7 @@ class CpuBackend(KernelBackend):
         few = x.shape[0] <= FEW_ROWS and x.dtype in (torch.float32, torch.float64)
         if not few or noise.mask is not None or noise.weight is not None or cell.projects_itself:
             return None
-        if cell.equations is None or not cell.equations.pointwise:
+        if cell.equations is None or not cell.equations.pointwise or cell.heads > 1:
             return None
         streaming = StreamingKernel(cell, x.dtype, noise)
         return streaming if streaming.fits else None
@@ -110,7 +110,7 @@ def unroll_direction(call: LayerCall, x: Tensor, state: State) -> tuple[Tensor, 
     steps = RealSteps(B, T, index)
     rows, drawn = steps.rows(x), [steps.rows(mask) for mask in noise.drawn(kernel.equations.noise)]
     given = cell.project(rows) if cell.projects_itself or isinstance(kernel, PhasedKernel) else rows
-    flat = [given, *DirectionTensors.gather(cell, call.weights[0], state, noise, drawn)]
+    flat = [given, *DirectionTensors.gather(cell, call.weights[0], state, noise, drawn, whole=True)]
     flat = [tensor if tensor is None else dense(tensor.to(compute)) for tensor in flat]
     if isinstance(kernel, PhasedKernel):
         names = kernel.equations.states

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from elman.errors import BackendError, ShapeError
 from elman.recurrence.backend import KernelBackend, LayerCall, Refusal, side_by_side
@@ -16,6 +17,7 @@ from elman.recurrence.contract import NO_NOISE, Noise, RecurrentCell, State, Unr
 from elman.recurrence.direction import DirectionTensors
 from elman.recurrence.phases import Blocks
 from elman.recurrence.trace import Equations, add_zoneout
+from elman.recurrence.triton.chunks import count_chunks, padded_length
 from elman.recurrence.triton.launch import DoesNotFit
 from elman.recurrence.triton.program import StepProgram, signature
 from elman.recurrence.triton.scan import scan
@@ -133,7 +135,7 @@ def explain(cell: RecurrentCell, B: int, dtype: torch.dtype, *, directions: int 
     about = f"{card.name}: {card.processors} processors, {card.memory / 1024:.0f} KB on chip for a program"
     if isinstance(step, PhasedStep):
         return [about, f"taken: {step.program(False)}"]
-    workload = _workload(step, cell.hidden_size, B, dtype, directions)
+    workload = _workload(step, cell.hidden_size, B, dtype, directions, cell.heads)
     chosen, *others = (t for t in tilings(workload, card) if (card, workload, t) not in _refused)
     return [
         about,
@@ -143,15 +145,16 @@ def explain(cell: RecurrentCell, B: int, dtype: torch.dtype, *, directions: int 
     ]
 
 
-def _workload(step: Step, H: int, B: int, dtype: torch.dtype, directions: int) -> Workload:
-    numbers = str(dtype).removeprefix("torch.")
+def _workload(step: Step, H: int, B: int, dtype: torch.dtype, directions: int, heads: int) -> Workload:
+    numbers, products = str(dtype).removeprefix("torch."), len(step.equations.products)
     precision = ("tf32" if tf32_products() else "ieee") if dtype == torch.float32 else ""
-    return Workload(H, B, len(step.equations.products), numbers, precision, directions)
+    return Workload(H, B, products, numbers, precision, directions, heads if products else 1)
 
 
-def unroll_directions(call: LayerCall) -> tuple[list[Tensor], list[State]]:
+def unroll_directions(call: LayerCall, chunks: int | None = None) -> tuple[list[Tensor], list[State]]:
     """The directions of a layer at once: outputs (B, T, ·) and the final state of every direction.
 
+    ``chunks``: the parts of a sequence that are computed at once; None: it is to be chosen.
     Outputs may come as one tensor, side by side. Directions whose equations differ (an option of one was
     changed) are unrolled one after the other.
     """
@@ -160,6 +163,7 @@ def unroll_directions(call: LayerCall) -> tuple[list[Tensor], list[State]]:
         unrolled = [unroll_directions(one) for one in call.directions()]
         return [outputs for (outputs,), _ in unrolled], [final for _, (final,) in unrolled]
     step, equations = step_of(cell, call.noises[0]), cell.equations
+    phased = isinstance(step, PhasedStep)
     assert equations is not None
     (B, T), H, e, given = x.shape[:2], cell.hidden_size, step.equations, x
     if cell.projects_itself and e.inputs:  # from what is no worse in the padding
@@ -167,20 +171,26 @@ def unroll_directions(call: LayerCall) -> tuple[list[Tensor], list[State]]:
         given = torch.cat([one.project(clean) for one in cells], -1)
     each = zip(cells, call.weights, call.states, call.noises, strict=True)
     directions = [
-        DirectionTensors.of(e, DirectionTensors.gather(c, w, s, n, n.drawn(e.noise))) for c, w, s, n in each
+        DirectionTensors.of(e, DirectionTensors.gather(c, w, s, n, n.drawn(e.noise), whole=phased))
+        for c, w, s, n in each
     ]
-    _check_shapes(step, directions, given, H)
+    heads = 1 if phased else cell.heads
+    _check_shapes(step, directions, given, H, heads)
     numbers, all_states = computes_in(x), cell.reads_whole_state
-    card, workload = card_of(x.device), _workload(step, H, B, numbers, len(cells))
+    card, workload = card_of(x.device), _workload(step, H, B, numbers, len(cells), heads)
     expected = {name: rate for name, rate in call.noises[0].rates.items() if rate is not None}
+    if chunks is None:
+        chunks = count_chunks(step, workload, T, card) if isinstance(step, StepProgram) else 1
+        if chunks > 1:
+            return _in_whole_chunks(call, chunks)
     kinds, sizes = (numbers, call.dtype, workload.precision), (B, T, H)
     about = (tuple(cells), equations, step, *kinds, *sizes, call.reverse, lengths, all_states, expected)
-    for tiling in [PHASES] if isinstance(step, PhasedStep) else tilings(workload, card):
+    for tiling in [PHASES] if phased else tilings(workload, card):
         if (card, workload, tiling) in _refused:
             continue
         refuse = functools.partial(_refused.add, (card, workload, tiling))
         try:
-            sequences, finals = scan(ScanSpec(tiling, refuse, *about), given, directions)
+            sequences, finals = scan(ScanSpec(tiling, refuse, *about, chunks), given, directions)
             break
         except DoesNotFit:
             refuse()
@@ -189,6 +199,25 @@ def unroll_directions(call: LayerCall) -> tuple[list[Tensor], list[State]]:
     if not all_states:
         return [sequences[0]], finals
     return _outputs(cells, sequences, lengths), finals
+
+
+def _in_whole_chunks(call: LayerCall, chunks: int) -> tuple[list[Tensor], list[State]]:
+    """The same with padding, so that all chunks are of the same length."""
+    B, T, _ = call.x.shape
+    more = padded_length(T, chunks) - T
+    lengths = call.x.new_full((B,), T, dtype=torch.int64) if call.lengths is None else call.lengths
+
+    def padded(sequence: Tensor) -> Tensor:
+        return F.pad(sequence, (0, 0, 0, more)) if more else sequence
+
+    drawn = [
+        {name: padded(z) if isinstance(z, Tensor) else z for name, z in noise.zoneout.items()}
+        for noise in call.noises
+    ]
+    noises = [replace(noise, zoneout=own) for noise, own in zip(call.noises, drawn, strict=True)]
+    whole = call._replace(x=padded(call.x), lengths=lengths, noises=noises)
+    outputs, finals = unroll_directions(whole, chunks)
+    return [own[:, :T] for own in outputs], finals
 
 
 def _differ(one: RecurrentCell, other: RecurrentCell) -> bool:
@@ -209,11 +238,11 @@ def _outputs(
     return found
 
 
-def _check_shapes(step: Step, directions: list[DirectionTensors], x: Tensor, H: int) -> None:
+def _check_shapes(step: Step, directions: list[DirectionTensors], x: Tensor, H: int, heads: int) -> None:
     """Kernels go by address, so that a weight of another shape must not reach them."""
     B, T, D = x.shape
     for direction in directions:
-        for name, tensor, expected in direction.expected(step.equations, B, (B, T), D, H):
+        for name, tensor, expected in direction.expected(step.equations, B, (B, T), D, H, heads):
             if tensor.shape != expected:
                 raise ShapeError(f"{name} has shape {tuple(tensor.shape)}; the equations need {expected}")
     wide = len(step.equations.inputs) * H

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from elman.recurrence.direction import DirectionTensors
+from elman.recurrence.heads import whole_matrix
 from elman.recurrence.triton.emit.writer import Variant
 from elman.recurrence.triton.spec import ScanSpec
 from elman.tensors.rows import zero_padding
@@ -75,25 +76,25 @@ def awaited(spec: ScanSpec, width: int, like: Tensor) -> Tensor:
 def packed_weights(
     spec: ScanSpec, variant: Variant, weights: Sequence[Tensor | None], *, turned: bool = False
 ) -> Tensor:
-    """Lay the weights out as (D, programs, columns, depth), the gates of a unit side by side.
+    """Lay the weights out as (D, heads, programs, columns, depth), the gates of a unit side by side.
 
     ``turned``: the weights of the only gate by the unit whose state they multiply, for the backward pass.
     The form of steps multiplies the weights as they are: (D, H, gates · H).
     """
-    H, G, columns = spec.H, len(spec.step.equations.products), spec.pointwise.columns
+    G, columns, k, d = len(spec.step.equations.products), spec.pointwise.columns, spec.heads, variant.width
     present = [weight for weight in weights if weight is not None]
     if spec.tiling.form == "steps":
-        return torch.stack([weight.to(spec.numbers) for weight in present])
-    shape = (variant.programs * variant.units, columns, variant.depth)
-    blocks = [weight.view(H, G, H) for weight in present]
-    blocks = blocks if turned else [block.permute(2, 1, 0) for block in blocks]
-    if shape == (H, G, H) and spec.D == 1:
+        return torch.stack([whole_matrix(weight, G).to(spec.numbers) for weight in present])
+    shape = (k, variant.programs * variant.units, columns, variant.depth)
+    blocks = [weight.view(k, d, G, d) for weight in present]
+    blocks = blocks if turned else [block.permute(0, 3, 2, 1) for block in blocks]
+    if shape == (k, d, G, d) and spec.D == 1:
         if present[0].dtype == spec.numbers:
             return blocks[0].contiguous()
         return present[0].new_empty(shape, dtype=spec.numbers).copy_(blocks[0])  # converted on the way
     packed = present[0].new_zeros(spec.D, *shape, dtype=spec.numbers)
     for place, block in zip(packed, blocks, strict=True):
-        place[:H, :G, :H] = block
+        place[:, :d, :G, :d] = block
     return packed
 
 

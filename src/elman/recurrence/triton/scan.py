@@ -11,6 +11,7 @@ from torch import Tensor
 from elman.recurrence.contract import State
 from elman.recurrence.direction import DirectionTensors, arrivals_of, replay, steps_after
 from elman.recurrence.double_backward import differentiate
+from elman.recurrence.heads import learn_by_heads
 from elman.recurrence.phases import RECURRENT
 from elman.recurrence.triton.buffers import (
     awaited,
@@ -20,19 +21,15 @@ from elman.recurrence.triton.buffers import (
     saved_values,
     weight_gradient,
 )
-from elman.recurrence.triton.emit.backward import backward
-from elman.recurrence.triton.emit.forward import forward
-from elman.recurrence.triton.emit.writer import ROUNDS, Variant
-from elman.recurrence.triton.launch import DoesNotFit, launch
-from elman.recurrence.triton.module import source_of
+from elman.recurrence.triton.chunks import backward_in_chunks, forward_in_chunks
+from elman.recurrence.triton.launch import DoesNotFit
 from elman.recurrence.triton.phased import Learned, backward_by_phases, forward_by_phases
+from elman.recurrence.triton.sequence import launch_sequence
 from elman.recurrence.triton.spec import ScanSpec
 from elman.recurrence.triton.stages import PhasedStep
 from elman.recurrence.triton.steps import backward_by_steps, forward_by_steps
 from elman.tensors.rows import fill_padding, zero_padding
 from elman.tensors.tracing import observed, own_precision
-
-WRITERS = {"forward": forward, "backward": backward}
 
 
 def scan(
@@ -97,34 +94,21 @@ def _forward(
     if e.products:
         given["weight"] = packed_weights(spec, variant, [direction.W_h for direction in directions])
         if variant.programs > 1:
-            kept["operand"] = awaited(spec, variant.stride, x)
+            kept["operand"] = awaited(spec, variant.heads * variant.stride, x)
         elif training:
-            kept["operand"] = x.new_empty(B, T, D, variant.stride, dtype=spec.numbers)
+            kept["operand"] = x.new_empty(B, T, D, variant.heads * variant.stride, dtype=spec.numbers)
     arguments = {**given, **sequences, **kept, "final": final}
     if steps:
         forward_by_steps(spec, variant, arguments)
+    elif spec.chunks > 1:
+        found = forward_in_chunks(spec, variant, arguments)
+        kept |= found
+        arguments |= found
     else:
-        _launch(spec, "forward", variant, arguments)
+        launch_sequence(spec, "forward", variant, arguments)
     names = (*given, *kept) if training else ()
     results = [*sequences.values(), *final.to(spec.exact).flatten(0, 1).unbind()]
     return results, {name: arguments[name] for name in names}
-
-
-def _launch(spec: ScanSpec, name: str, variant: Variant, arguments: dict[str, Tensor]) -> None:
-    """Run a kernel over all rows, as many groups at a time as the tiling allows."""
-    tiling, source = spec.tiling, source_of(spec.pointwise, WRITERS[name], variant)
-    exchange = variant.programs > 1 and bool(spec.step.equations.products)
-    ring = None
-    if exchange and name == "backward" and not spec.pointwise.gathers:
-        size = tiling.groups * spec.D * ROUNDS * variant.programs**2 * variant.words
-        kind = torch.float32 if variant.packing == 1 else torch.int32
-        ring = arguments["ring"] = arguments["initial"].new_zeros(size, dtype=kind)
-    for first in range(0, spec.B, tiling.rows * tiling.groups):
-        if ring is not None and first:
-            ring.zero_()
-        grid = (variant.programs, min(tiling.groups, -(-(spec.B - first) // tiling.rows)), spec.D)
-        numbers = {"T": spec.T, "B": spec.B, "first": first, "reverse": int(spec.reverse)}
-        launch(source, name, grid, arguments, numbers, warps=tiling.warps, cooperative=exchange)
 
 
 def _backward(
@@ -158,16 +142,18 @@ def _backward(
         if count:
             arguments[name] = x.new_empty(B, T, D, count * H, dtype=spec.numbers)
     arguments["d_initial"] = x.new_empty(D, S, B, H, dtype=torch.float32)
-    groups = -(-B // spec.tiling.rows) if spec.tiling.rows else 1
+    groups = -(-B * spec.chunks // spec.tiling.rows) if spec.tiling.rows else 1
     if V:
         arguments["d_vectors"] = x.new_zeros(groups, D, V, H, dtype=torch.float32)
     if spec.tiling.form == "steps":
         backward_by_steps(spec, variant, arguments)
+    elif spec.chunks > 1 and step.presence is None:  # which counts the steps of whole rows
+        backward_in_chunks(spec, variant, arguments)
     else:
         if step.gathers and variant.programs > 1:
             arguments["weight"] = packed_weights(spec, variant, [d.W_h for d in directions], turned=True)
             arguments["d_parts" if step.shared else "d_products"] = awaited(spec, G * H, x)
-        _launch(spec, "backward", variant, arguments)
+        launch_sequence(spec, "backward", variant, arguments)
     return _gathered(spec, flat, wanted, arguments, _learned(spec, flat, wanted, arguments))
 
 
@@ -177,19 +163,21 @@ def _learned(
     """The gradients of the recurrent weights of every direction, by name."""
     step, B, T, D, H = spec.pointwise, spec.B, spec.T, spec.D, spec.H
     x, directions = spec.split(flat)
-    G, size = len(step.equations.products), (len(flat) - 1) // D
+    G, size, form = len(step.equations.products), (len(flat) - 1) // D, spec.tiling.form
+    heads = spec.heads if form != "steps" else 1  # in which operands lie
     d_products = found["d_parts"] if step.shared else found.get("d_products")
     learned: list[Learned] = [{} for _ in directions]
     for d, direction in enumerate(directions):
         if d_products is None or not wanted[3 + d * size] or not step.gradients.teach_products:
             continue
-        operand = found["operand"].view(B * T, D, -1)[:, d, :H]
+        operand = found["operand"].view(B * T, D, heads, -1)[:, d, :, : H // heads].flatten(1)
         if step.presence is not None:  # where nothing arrives, nothing was multiplied
             after = steps_after(T, B, spec.lengths, spec.reverse ^ (d == 1), x.device).clamp(min=0)
             there = step.presence.of_products(after)
             operand = operand.masked_fill(~there.flatten()[:, None], 0.0)
         gradients = d_products.view(B * T, D, G * H)[:, d]
-        learned[d][RECURRENT] = weight_gradient(operand.t(), gradients, direction.W_h)
+        multiply = partial(weight_gradient, like=direction.W_h)
+        learned[d][RECURRENT] = learn_by_heads(operand, gradients, spec.heads, multiply)
     return learned
 
 

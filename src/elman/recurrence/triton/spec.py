@@ -24,6 +24,7 @@ class ScanSpec:
 
     numbers: what is multiplied; ``exact``: those of the weights. The state is float32 throughout.
     rates: of zoneouts that are an expectation, by state.
+    chunks: into which a linear recurrence is cut; T is a multiple of it, and there are lengths.
     refuse: to be called where the tiling turns out not to fit in the backward pass.
     """
 
@@ -42,10 +43,22 @@ class ScanSpec:
     lengths: Tensor | None
     all_states: bool
     rates: Mapping[str, float]
+    chunks: int = 1
 
     @property
     def D(self) -> int:
         return len(self.cells)
+
+    @property
+    def some_lengths(self) -> Tensor:
+        """The lengths, where there are any."""
+        assert self.lengths is not None
+        return self.lengths
+
+    @property
+    def heads(self) -> int:
+        """Of the recurrent weights; none of a cell that multiplies nothing."""
+        return self.cells[0].heads if self.step.equations.products else 1
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -63,7 +76,8 @@ class ScanSpec:
         tile, numbers = self.tiling, str(self.numbers).removeprefix("torch.")
         there = self.lengths is not None, mask, self.all_states, training, d_final
         sizes = self.H, tile.rows, tile.units
-        return Variant(*sizes, numbers, self.precision, self.D, *there, tile.block, tile.held)
+        heads = self.heads if tile.form in ("whole", "shared") else 1
+        return Variant(*sizes, numbers, self.precision, self.D, *there, tile.block, tile.held, heads=heads)
 
     def split(self, flat: Sequence[Tensor | None]) -> tuple[Tensor, list[DirectionTensors]]:
         x, *rest = flat

@@ -38,7 +38,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Workload:
-    """What a kernel has to do: sizes, numbers, and how many gates the recurrent weights have."""
+    """What a kernel has to do: sizes, numbers, and how many gates and heads the recurrent weights have."""
 
     H: int
     B: int
@@ -46,10 +46,21 @@ class Workload:
     numbers: str
     precision: str
     directions: int = 1
+    heads: int = 1
 
     @property
     def columns(self) -> int:
         return columns_of(self.products)
+
+    @property
+    def width(self) -> int:
+        """The units of a head: what recurrent weights multiply together."""
+        return self.H // self.heads
+
+    @property
+    def shares(self) -> int:
+        """What runs beside each other on the same rows: directions, and heads in each."""
+        return self.directions * self.heads
 
 
 @dataclass(frozen=True)
@@ -107,13 +118,13 @@ def find_obstacles(workload: Workload, card: Card) -> list[str]:
     found = [f"{form}: {slower}" for form in fitting if form not in taken]
     limit = f"a program has {card.memory / 1024:.0f} KB"
     if "whole" not in fitting:
-        units = power_of_two(max(16, workload.H))
+        units = power_of_two(max(16, workload.width))
         need = _memory(workload, ROWS[0], units * workload.columns, units, units)
         found.append(f"whole: all weights of a row need {need / 1024:.0f} KB, {limit}")
     units = max(16, COLUMNS[0] // workload.columns)
-    programs = -(-workload.H // units) * workload.directions
-    if "shared" not in fitting and workload.products and programs > workload.directions:
-        need = _memory(workload, ROWS[0], units * workload.columns, 128, workload.H // 2)
+    programs = -(-workload.width // units) * workload.shares
+    if "shared" not in fitting and workload.products and programs > workload.shares:
+        need = _memory(workload, ROWS[0], units * workload.columns, 128, workload.width // 2)
         found.append(
             f"shared: half the weights of {units} units need {need / 1024:.0f} KB, {limit}"
             if need > card.memory
@@ -127,9 +138,9 @@ def _persistent(workload: Workload, card: Card) -> Iterator[Tiling]:
     if exact or workload.products > MOST_GATES:
         return
     if not workload.products:  # pointwise through and through: any split will do
-        units = min(64, power_of_two(max(16, workload.H)))
+        units = min(64, power_of_two(max(16, workload.width)))
         groups, launches = _groups(workload, ROWS[0], MOST_GROUPS)
-        yield Tiling("whole", ROWS[0], units, 4, -(-workload.H // units), groups, launches, 0, 1.0)
+        yield Tiling("whole", ROWS[0], units, 4, -(-workload.width // units), groups, launches, 0, 1.0)
         return
     for rows in ROWS:
         if rows == ROWS[0] or rows < 2 * workload.B:
@@ -139,12 +150,12 @@ def _persistent(workload: Workload, card: Card) -> Iterator[Tiling]:
 
 
 def _whole(workload: Workload, card: Card, rows: int) -> Iterator[Tiling]:
-    units = power_of_two(max(16, workload.H))
+    units = power_of_two(max(16, workload.width))
     columns = units * workload.columns
     need = _memory(workload, rows, columns, units, units)
     if need <= card.memory and columns <= 1024:
         groups, launches = _groups(workload, rows, MOST_GROUPS)
-        waves = -(-groups * workload.directions // card.processors)
+        waves = -(-groups * workload.shares // card.processors)
         cost = waves * (2.0 + 4.5 * units * columns * rows / (1 << 20))
         yield Tiling("whole", rows, units, 8 if columns * rows > 4096 else 4, 1, groups, launches, need, cost)
 
@@ -152,14 +163,14 @@ def _whole(workload: Workload, card: Card, rows: int) -> Iterator[Tiling]:
 def _shared(workload: Workload, card: Card, rows: int, columns: int) -> Iterator[Tiling]:
     """Tilings with so many columns a program: all weights held, or if they do not fit, most of them."""
     units = columns // workload.columns
-    programs = -(-workload.H // units)
-    together = card.processors // (programs * workload.directions)
+    programs = -(-workload.width // units)
+    together = card.processors // (programs * workload.shares)
     if units < 16 or programs < 2 or not together:
         return
     groups, launches = _groups(workload, rows, together)
     size = SIZES[workload.numbers]
-    depth = sum(block for _, block in pieces(workload.H))
-    several = len(pieces(workload.H)) > 1
+    depth = sum(block for _, block in pieces(workload.width))
+    several = len(pieces(workload.width)) > 1
     for tile in (32768, 16384, 8192, 4096):  # bytes of the state that are multiplied at a time
         block, held = min(1024, tile // size // rows), depth
         while block >= 64 and held > 0 and _memory(workload, rows, columns, block, held) > card.memory:
@@ -168,8 +179,8 @@ def _shared(workload: Workload, card: Card, rows: int, columns: int) -> Iterator
             continue
         streamed = (depth - held) * columns * size / 65536
         wide = columns * depth * size > 160 << 10 or rows == ROWS[-1] or workload.products == 1
-        read = size * rows * workload.H / 16384  # by a program at a step
-        cost = 2.9 + 3.2 * read + 1.75 * max(0.0, read - 2) + 0.8 * (columns / 64 - 1) * workload.H / 512
+        read = size * rows * workload.width / 16384  # by a program at a step
+        cost = 2.9 + 3.2 * read + 1.75 * max(0.0, read - 2) + 0.8 * (columns / 64 - 1) * workload.width / 512
         if workload.products == 1:  # gathers in the backward pass
             cost = cost - 0.6 + 1.5 * (several and columns == COLUMNS[0])
         cost = launches * (cost + 3.5 * streamed)
@@ -201,7 +212,7 @@ def _memory(workload: Workload, rows: int, columns: int, block: int, held: int) 
     and the parts as they are turned.
     """
     size = SIZES[workload.numbers]
-    depth = sum(found for _, found in pieces(workload.H))
+    depth = sum(found for _, found in pieces(workload.width))
     passing = columns * block * size if held < depth else 0
     forward = max(rows * block * size * (1 if block >= depth else 2), rows * columns * 4)
     turned = (

@@ -18,7 +18,7 @@ def backward(step: StepProgram, variant: Variant) -> str:
     sizes = _tensors(k)
     chunks = variant.blocks
     if k.scatters:
-        chunks = pieces(variant.H, largest=largest_chunk(variant.rows, variant.block, variant.numbers))
+        chunks = pieces(variant.width, largest=largest_chunk(variant.rows, variant.block, variant.numbers))
     _begin(k, sizes, chunks)
     k.write("for step in range(T):")
     k.indent += 1
@@ -60,11 +60,15 @@ def _begin(k: SequenceWriter, sizes: list[tuple[str, int]], chunks: list[tuple[i
         k.hold_weights(chunks)
     if k.gathers:
         buffer = "d_parts" if step.shared else "d_products"
-        k.write(f"at_sent = {buffer} + ((row - move) * {v.directions} + d)[:, None] * {v.H}")
+        own = f" + head * {v.width}" if v.heads > 1 else ""
+        k.write(f"at_sent = {buffer} + ((row - move) * {v.directions} + d)[:, None] * {v.H}{own}")
     if k.scatters:
         k.take("ring")
+        whose = (
+            f"group * {v.directions} + d" if v.heads == 1 else f"group * {v.directions * v.heads} + {k.share}"
+        )
         k.write(
-            f"around = ring + (group * {v.directions} + d).to(tl.int64) * {ROUNDS * v.programs**2 * v.words}",
+            f"around = ring + ({whose}).to(tl.int64) * {ROUNDS * v.programs**2 * v.words}",
             f"inbox = around + tile * {v.programs * v.words} + tl.arange(0, {v.words})[None, :]",
             f"word = tl.arange(0, {v.words})[None, :]",
             f"awaited = first + group * {v.rows} + word // {v.units} * {v.packing} < B",
@@ -90,7 +94,8 @@ def _step(k: SequenceWriter, sizes: list[tuple[str, int]], chunks: list[tuple[in
     if e.products and not k.gathers:
         _send(k, chunks)
     dx, dh = [f"dx_{name}" for name in e.inputs], [f"dh_{name}" for name in e.products]
-    for tensor, values in (("d_parts", dx), ("d_products", [] if step.shared else dh)):
+    written = (("d_parts", dx), ("d_products", [] if step.shared else dh))
+    for tensor, values in () if v.summary else written:
         if k.gathers and (step.shared or values is dh):
             values = [f"publishable({value})" for value in values]
         k.store_each(tensor, values, k.number)
@@ -107,11 +112,11 @@ def _end(k: SequenceWriter) -> None:
     k.write(f"c_{e.states[0]} += arrived")
     for i, name in enumerate(e.states):
         k.store(k.state_address("d_initial", i), f"c_{name}", "live")
-    for i, name in enumerate(e.vectors):
+    for i, name in enumerate(e.vectors if not v.summary else ()):
         k.take("d_vectors")
         tiles = f"(first // {v.rows} + group) * {v.directions} + d"
         address = f"d_vectors + (({tiles}) * {len(e.vectors)} + {i}) * {v.H} + u"
-        k.store(address, f"tl.sum(sum_{name}, 0)", f"u < {v.H}")
+        k.store(address, f"tl.sum(sum_{name}, 0)", f"{k.local} < {v.width}")
 
 
 def fetch_gradients(k: KernelWriter, mask: str, before: str) -> None:
@@ -203,7 +208,7 @@ def _receive(k: SequenceWriter, step: str) -> None:
     chooses for the equations is then that of the loads, and not the awkward one of this sum.
     """
     if k.gathers:
-        k.multiply("at_sent", f"((b < B)[:, None] & ({step} > 0))", k.v.H)
+        k.multiply("at_sent", f"((b < B)[:, None] & ({step} > 0))", k.v.width)
         k.write(f"arrived = {k.masked('tl.trans(acc)')}")
     else:
         _sum_parts(k, step)

@@ -10,7 +10,8 @@ def forward(step: StepProgram, variant: Variant) -> str:
     publishes = bool(e.products) and (k.exchange or v.training)
     saved = saved_values(step) if v.training else {}
     sizes = {"parts": len(e.inputs) * v.H, "noise": len(e.noise) * v.H}
-    sizes |= {"operand": v.stride if publishes else 0, "tile": v.stride if k.exchange else 0}
+    row = v.heads * v.stride  # of what is published
+    sizes |= {"operand": row if publishes else 0, "tile": row if k.exchange else 0}
     sizes |= {f"out_{name}": v.H for name in k.shown}
     sizes |= {tensor: len(values) * v.H for tensor, values in saved.items()}
     k.begin("backwards * (T - 1)")
@@ -22,8 +23,9 @@ def forward(step: StepProgram, variant: Variant) -> str:
     if e.products:
         k.hold_weights(v.blocks)
     if k.exchange:
-        k.write(f"at_tile = operand + (row * {v.directions} + d)[:, None] * {v.stride}")
-        k.write(f"within = (b < B)[:, None] & (u < {v.stride})[None, :]")
+        own = f" + head * {v.stride}" if v.heads > 1 else ""
+        k.write(f"at_tile = operand + (row * {v.directions} + d)[:, None] * {row}{own}")
+        k.write(f"within = (b < B)[:, None] & ({k.local} < {v.stride})[None, :]")
         k.store("at_operand", _published(k, "s_" + e.states[0]), "within", k.number)
     k.write("for step in range(T):")
     k.indent += 1
@@ -32,7 +34,7 @@ def forward(step: StepProgram, variant: Variant) -> str:
         _receive_state(k, publishes)
     equations_forward(k)
     if k.exchange:
-        following = f"at_operand + move * {v.directions * v.stride}"
+        following = f"at_operand + move * {v.directions * row}"
         k.store(following, _published(k, f"y_{e.states[0]}"), "within & (step < T - 1)", k.number)
     for name in k.shown:
         k.store(f"at_out_{name}", shown_value(k, name), "live", k.number)

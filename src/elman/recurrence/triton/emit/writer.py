@@ -24,6 +24,8 @@ class Variant:
     lengths, mask, training, d_final: whether there are such arguments; ``all_states``: whether the
     sequences of all states are an output, not only that of the first.
     overlap: a kernel of a step begins while the one before it ends, and waits where it reads of it.
+    summary: all that is wanted is where a sequence ends, or backward the gradient of where it begins.
+    heads: groups of units that recurrent weights multiply each by itself; programs are of one head each.
     """
 
     H: int
@@ -40,16 +42,23 @@ class Variant:
     block: int = 1024
     held: int = ALL
     overlap: bool = False
+    heads: int = 1
+    summary: bool = False
+
+    @property
+    def width(self) -> int:
+        """The units of a head."""
+        return self.H // self.heads
 
     @property
     def programs(self) -> int:
-        """How many programs share the units of a row."""
-        return -(-self.H // self.units)
+        """How many programs share the units of a row, or of a head in it."""
+        return -(-self.width // self.units)
 
     @property
     def blocks(self) -> list[tuple[int, int]]:
         """The units that a product runs over, as blocks (first, size)."""
-        return [(0, self.units)] if self.programs == 1 else pieces(self.H, largest=self.block)
+        return [(0, self.units)] if self.programs == 1 else pieces(self.width, largest=self.block)
 
     @property
     def depth(self) -> int:
@@ -58,8 +67,8 @@ class Variant:
 
     @property
     def stride(self) -> int:
-        """The length of a row of ``operand``, in whole vectors of memory."""
-        return -(-self.H // 16) * 16
+        """The length of a head in a row of ``operand``, in whole vectors of memory."""
+        return -(-self.width // 16) * 16
 
     @property
     def packing(self) -> int:
@@ -110,11 +119,14 @@ class KernelWriter:
         groups = {"x": e.inputs, "h": e.products, "s": e.states, "v": e.vectors, "n": e.noise, "g": e.states}
         self.leaves = {(kind, name): f"{kind}_{name}" for kind, names in groups.items() for name in names}
         self.leaves |= {("p", node.name): node.name for node in step.gradients.conditions}
+        self.local = "local" if variant.heads > 1 else "u"  # units, counted from the head's first
 
     @property
     def shown(self) -> tuple[str, ...]:
         """The states whose sequence is an output."""
         states = self.step.equations.states
+        if self.v.summary and not self.v.d_final:
+            return ()
         return states if self.v.all_states else states[:1]
 
     def take(self, *names: str) -> None:
@@ -152,11 +164,14 @@ class KernelWriter:
     def begin(self, start: str) -> None:
         """Write which rows and units this program has; ``start`` is the step at which a row begins."""
         v, e = self.v, self.step.equations
+        self.write("tile, group, d = tl.program_id(0), tl.program_id(1), tl.program_id(2)")
+        if v.heads > 1:
+            self.write(f"head, tile = tile // {v.programs}, tile % {v.programs}")
         self.write(
-            "tile, group, d = tl.program_id(0), tl.program_id(1), tl.program_id(2)",
             f"b = first + group * {v.rows} + tl.arange(0, {v.rows})",
-            f"u = tile * {v.units} + tl.arange(0, {v.units})",
-            f"live = (b < B)[:, None] & (u < {v.H})[None, :]",
+            f"{self.local} = tile * {v.units} + tl.arange(0, {v.units})",
+            *([f"u = head * {v.width} + local"] if v.heads > 1 else []),
+            f"live = (b < B)[:, None] & ({self.local} < {v.width})[None, :]",
             "backwards = reverse ^ d",
             f"t = {start}",
             "row = b.to(tl.int64) * T + t",
@@ -174,7 +189,8 @@ class KernelWriter:
             self.take("vectors")
             self.write(
                 f"v_{name} = tl.load(vectors + (d * {len(e.vectors)} + {i}) * {v.H} + u, "
-                f"mask=u < {v.H}, other=0)[None, :] + tl.zeros([{v.rows}, {v.units}], tl.float32)"
+                f"mask={self.local} < {v.width}, other=0)[None, :] "
+                f"+ tl.zeros([{v.rows}, {v.units}], tl.float32)"
             )
 
     def point(self, *sizes: tuple[str, int]) -> None:
@@ -182,7 +198,8 @@ class KernelWriter:
         for name, size in sizes:
             if size:
                 self.take(name)
-                place = f"(row * {self.v.directions} + d)[:, None] * {size} + u[None, :]"
+                unit = "u" if name != "operand" or self.v.heads == 1 else f"(head * {self.v.stride} + local)"
+                place = f"(row * {self.v.directions} + d)[:, None] * {size} + {unit}[None, :]"
                 self.write(f"at_{name} = {name} + {place}")
 
     def masked(self, value: str) -> str:
@@ -203,6 +220,8 @@ class SequenceWriter(KernelWriter):
         self.exchange = bool(step.equations.products) and variant.programs > 1
         self.gathers = self.exchange and step.gathers
         self.scatters = self.exchange and not step.gathers
+        # Whose weights these are: of a direction, and of a head in it.
+        self.share = f"(d * {variant.heads} + head)" if variant.heads > 1 else "d"
 
     def text(self) -> str:
         arguments = ", ".join([*self.arguments, "T", "B", "first", "reverse"])
@@ -214,7 +233,7 @@ class SequenceWriter(KernelWriter):
         v, columns = self.v, self.step.columns * self.v.units
         self.take("weight")
         self.write(
-            f"mine = weight + (d * {v.programs} + tile).to(tl.int64) * {columns * v.depth}"
+            f"mine = weight + ({self.share} * {v.programs} + tile).to(tl.int64) * {columns * v.depth}"
             f" + tl.arange(0, {columns})[:, None] * {v.depth}"
         )
         for first, size in blocks:
