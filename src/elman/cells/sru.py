@@ -20,7 +20,7 @@ class SRU(Cell):
 
     state = ("h", "c")
     gates = ("f", "r", "z", "k")
-    vectors = ("v_f", "v_r")
+    vectors: tuple[str, ...] = ("v_f", "v_r")
     v_f: Tensor
     v_r: Tensor
 
