@@ -217,7 +217,9 @@ LINEAR_CELLS = ("min_gru", "min_lstm", "lru", "qrnn", "t_lstm")
 CHUNKED = {  # which chunks do not divide evenly, and reach over the ends of rows
     **{f"{name} in chunks": Case(both(name), T=8, lengths=True) for name in LINEAR_CELLS},
     "sru in chunks": Case(both("sru", cell_options={"peepholes": False}), T=7, lengths=True),
-    "without lengths in chunks": Case(one("min_gru"), T=9),
+    "without lengths in chunks": Case(one("min_gru"), T=8),
+    "evenly in chunks": Case(both("qrnn"), T=9),
+    "evenly in chunks with lengths": Case(both("min_lstm"), T=9, lengths=True),
     "from zero in chunks": Case(both("qrnn"), T=8, start=False),
     "zoneout in chunks": Case(both("min_gru", zoneout=0.4), T=8, lengths=True),
     "whole state in chunks": Case(both(Retelling), T=8, lengths=True),

@@ -181,7 +181,7 @@ def unroll_directions(call: LayerCall, chunks: int | None = None) -> tuple[list[
     expected = {name: rate for name, rate in call.noises[0].rates.items() if rate is not None}
     if chunks is None:
         chunks = count_chunks(step, workload, T, card) if isinstance(step, StepProgram) else 1
-        if chunks > 1:
+        if T % chunks:
             return _in_whole_chunks(call, chunks)
     kinds, sizes = (numbers, call.dtype, workload.precision), (B, T, H)
     about = (tuple(cells), equations, step, *kinds, *sizes, call.reverse, lengths, all_states, expected)

@@ -24,7 +24,7 @@ class ScanSpec:
 
     numbers: what is multiplied; ``exact``: those of the weights. The state is float32 throughout.
     rates: of zoneouts that are an expectation, by state.
-    chunks: into which a linear recurrence is cut; T is a multiple of it, and there are lengths.
+    chunks: into which a linear recurrence is cut; T is a multiple of it.
     refuse: to be called where the tiling turns out not to fit in the backward pass.
     """
 
@@ -48,12 +48,6 @@ class ScanSpec:
     @property
     def D(self) -> int:
         return len(self.cells)
-
-    @property
-    def some_lengths(self) -> Tensor:
-        """The lengths, where there are any."""
-        assert self.lengths is not None
-        return self.lengths
 
     @property
     def heads(self) -> int:

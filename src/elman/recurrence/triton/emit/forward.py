@@ -1,5 +1,6 @@
 """Writes the kernel that goes forward through time."""
 
+from elman.recurrence.linear import factor_of
 from elman.recurrence.triton.emit.writer import KernelWriter, SequenceWriter, Variant
 from elman.recurrence.triton.program import StepProgram
 
@@ -14,10 +15,15 @@ def forward(step: StepProgram, variant: Variant) -> str:
     sizes |= {"operand": row if publishes else 0, "tile": row if k.exchange else 0}
     sizes |= {f"out_{name}": v.H for name in k.shown}
     sizes |= {tensor: len(values) * v.H for tensor, values in saved.items()}
+    factors = sum(factor_of(name) in e.states for name in e.states)
     k.begin("backwards * (T - 1)")
     k.write("move = 1 - 2 * backwards")
     for i, name in enumerate(e.states):
-        k.load(f"s_{name}", k.state_address("initial", i), "live")
+        if v.summary and i >= len(e.states) - 2 * factors:  # these states and, after them, their factors
+            begin = float(i >= len(e.states) - factors)
+            k.write(f"s_{name} = tl.full([{v.rows}, {v.units}], {begin}, tl.float32)")
+        else:
+            k.load(f"s_{name}", k.state_address("initial", i), "live")
     k.point(*(entry for entry in sizes.items() if entry[0] != "tile"))
     fetch_inputs(k, "live")
     if e.products:
