@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from itertools import product
 
 from elman.bench.catalogue import OTHERWISE, PEERS
+from elman.bench.others import FLASH, HGRN
 
-OUR_LSTM, OUR_LOOP = "our LSTM", "our loop"  # peers that are no others
+OUR_LSTM, OUR_LOOP, OUR_STEPS = "our LSTM", "our loop", "our steps"  # peers that are no others
 TORCHRECURRENT, PLAIN = "torchrecurrent", "plain PyTorch"
 
 
@@ -37,6 +38,7 @@ class Case:
     layers: int = 1
     bidirectional: bool = False
     padding: float = 0.0
+    heads: int = 1
     target: float | None = None
     graph_target: float | None = None
     limit: float | None = None
@@ -49,6 +51,7 @@ class Case:
         steps = "" if self.mode == "stream" else f", T {self.T}"
         layers = f", {self.layers} layers" if self.layers > 1 else ""
         both = ", bidirectional" if self.bidirectional else ""
+        both += f", heads {self.heads}" if self.heads > 1 else ""
         padded = ", different lengths" if self.precision else f", {self.padding:.0%} padding"
         sizes = f"B {self.B}{steps}, H {self.H}{layers}{both}{padded if self.padding else ''}"
         return f"{contenders}, {self.precision or self.mode}, {sizes}"
@@ -70,7 +73,7 @@ class Case:
     @property
     def rivals(self) -> bool:
         """Whether the peer is somebody else's, so that being slower is a loss."""
-        return self.peer not in (OUR_LSTM, OUR_LOOP)
+        return self.peer not in (OUR_LSTM, OUR_LOOP, OUR_STEPS)
 
 
 FIRST, LATER = "new cell, compiled", "the same in a later process"
@@ -81,7 +84,7 @@ SHARED_GROUPS = {  # by CPU and CUDA
     "decoder": "a decoder whose attention looks before its step, over all of time, beside plain PyTorch",
     "catalogue": "cells beside torchrecurrent's; only where it is asked for",
 }
-ON_REQUEST = ("catalogue",)  # groups that take long: --only must name them
+ON_REQUEST = ("catalogue", "heads", "linear", "hgrn")  # groups that take long: --only must name them
 MEDIANS: dict[tuple[str, str | None], float] = {("catalogue", None): 4.0}  # by group and precision
 PRODUCTS = ("original GRU", "original MGU", "multiplicative LSTM", "highway", "mogrifier")
 ATTENTIONS = ("additive", "bilinear", "dot", "location", "additive with feeding")
@@ -157,6 +160,9 @@ CUDA_GROUPS = {
     "large": "weights that do not fit the chip, beside nn.LSTM",
     "floor": "a time step beside the least that barrier, exchange and product take",
     "model": "a whole language model in training, beside the same on nn.LSTM",
+    "heads": "recurrent weights in heads beside FlashRNN; only where it is asked for",
+    "linear": "linear recurrences in parallel over time beside their own steps; only where it is asked for",
+    "hgrn": "a linear recurrence beside flash-linear-attention's HGRN kernel; only where it is asked for",
     **SHARED_GROUPS,
     **FIRST_USE,
 }
@@ -181,6 +187,11 @@ def cuda_grid() -> Iterator[Case]:
     for part in (FORWARD, BACKWARD):
         yield Case("floor", part, None, "floor", 32, STEPS, 512, "bf16", limit=4.0)
     yield Case("model", *lstm, "model", 20, 35, 650, "bf16", layers=2, target=1.8)
+    for ours, heads in product(("LSTM", "sLSTM"), (12, 6, 1)):
+        yield Case("heads", ours, FLASH, train, 16, 1024, 768, "bf16", heads=heads, target=1.5)
+    for ours in ("minimal GRU", "linear SRU"):
+        yield Case("linear", ours, OUR_STEPS, train, 1, 65536, 256, "bf16", target=30.0)
+    yield Case("hgrn", "minimal GRU", HGRN, train, 8, 4096, 1024, "bf16", target=1.0, graph_target=1.0)
     for H, B, peer in product((256, 1024), (16, 128), (OUR_LSTM, LOOP, "nn.LSTM")):
         eager, graph = (3.0, 1.0) if peer == "nn.LSTM" else (None, None)
         yield Case("norm", NORM, peer, train, B, STEPS, H, "bf16", target=eager, graph_target=graph)

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from elman.bench.cases import OUR_LSTM, TORCHRECURRENT, Case
+from elman.bench.cases import OUR_LSTM, OUR_STEPS, TORCHRECURRENT, Case
 from elman.bench.catalogue import PEERS, our_options, our_weights, their_layer
 from elman.bench.cells import LOOPS, State, UserFourGates, UserLSTM
+from elman.bench.others import FLASH, HGRN, FlashLayer, GatedLinearLayer
 from elman.cells.base import Cell
 from elman.cells.elman import Elman
 from elman.cells.gru import GRU
@@ -22,10 +23,13 @@ from elman.cells.highway import Highway
 from elman.cells.layer_norm_lstm import LayerNormLSTM
 from elman.cells.lstm import LSTM
 from elman.cells.mgu_original import OriginalMGU
+from elman.cells.min_gru import MinGRU
 from elman.cells.mogrifier import Mogrifier
 from elman.cells.multiplicative_lstm import MultiplicativeLSTM
+from elman.cells.slstm import SLSTM
 from elman.cells.sru import SRU
 from elman.layers.rnn import RNN, find_cell
+from elman.recurrence.triton.chunks import in_one_piece
 
 Values = dict[str, Tensor]
 Module = nn.RNN | nn.LSTM | nn.GRU
@@ -33,6 +37,9 @@ Module = nn.RNN | nn.LSTM | nn.GRU
 DTYPES = {None: torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32}
 OURS: dict[str, type[Cell]] = {
     **{cell.__name__: cell for cell in (LSTM, GRU, Elman, SRU)},
+    "sLSTM": SLSTM,
+    "minimal GRU": MinGRU,
+    "linear SRU": SRU,
     "layer-norm LSTM": LayerNormLSTM,
     "original MGU": OriginalMGU,
     "original GRU": OriginalGRU,
@@ -42,6 +49,7 @@ OURS: dict[str, type[Cell]] = {
     "user's LSTM": UserLSTM,
     "user's four gates": UserFourGates,
 }
+OPTIONS: dict[str, dict[str, object]] = {"linear SRU": {"peepholes": False}}
 SAME = {(LSTM, nn.LSTM), (UserLSTM, nn.LSTM), (GRU, nn.GRU), (Elman, nn.RNN)}  # equations
 
 
@@ -159,6 +167,29 @@ class TorchRecurrent(Contender):
         return {}
 
 
+class Stepwise(Ours):
+    """A linear recurrence step by step, as any other."""
+
+    def unroll(self, x: Tensor, state: State, lengths: Tensor | None) -> State:
+        with in_one_piece():
+            return super().unroll(x, state, lengths)
+
+
+class Other(Contender):
+    """A layer of others from a zero state; its weights have no names of ours."""
+
+    states = ()
+
+    def __init__(self, layer: nn.Module) -> None:
+        self.network = layer
+
+    def unroll(self, x: Tensor, state: State, lengths: Tensor | None) -> State:
+        return (self.network(x),)
+
+    def translate(self, gradients: Values) -> Values:
+        return {}
+
+
 class Pair(NamedTuple):
     """Ours and the peer; ``same``: they have the same equations, and then the same weights."""
 
@@ -173,6 +204,8 @@ def build(case: Case, device: str = "cpu") -> Pair:
     if case.peer == TORCHRECURRENT:
         return _catalogued(case, device)
     cell, dtype = OURS[case.ours], DTYPES[case.precision]
+    if case.peer in (OUR_STEPS, FLASH, HGRN):
+        return _beside_others(case, cell, device)
     if case.peer in ("Python loop", OUR_LSTM):
         ours = Ours(fresh(case, cell))
         _shake(ours.rnn)
@@ -193,6 +226,19 @@ def build(case: Case, device: str = "cpu") -> Pair:
         user.load_state_dict(rnn.state_dict())  # its gates have other names and the same order
         rnn = user
     return Pair(Ours(rnn.to(device)), peer, same)
+
+
+def _beside_others(case: Case, cell: type[Cell], device: str) -> Pair:
+    dtype = DTYPES[case.precision]
+    ours = Ours(fresh(case, cell).to(device, dtype))
+    if case.peer == OUR_STEPS:
+        return Pair(ours, Stepwise(deepcopy(ours.rnn)), True)
+    layer: nn.Module
+    if case.peer == FLASH:
+        layer = FlashLayer("slstm" if cell is SLSTM else "lstm", case.H, case.heads)
+    else:
+        layer = GatedLinearLayer(case.H)
+    return Pair(ours, Other(layer.to(device, dtype)), False)
 
 
 def _catalogued(case: Case, device: str) -> Pair:
@@ -221,7 +267,8 @@ def fresh(
     case: Case, cell: type[Cell], dropout: float = 0.0, options: Mapping[str, object] | None = None
 ) -> RNN:
     """A network of ours in the sizes of a case: float32, on the CPU."""
-    both, options = case.bidirectional, {"initialisation": "uniform", **(options or {})}
+    both, own = case.bidirectional, {"heads": case.heads, **OPTIONS.get(case.ours, {})}
+    options = {"initialisation": "uniform", **own, **(options or {})}
     return RNN(
         cell, case.H, case.H, layers=case.layers, bidirectional=both, dropout=dropout, cell_options=options
     )

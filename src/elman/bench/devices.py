@@ -5,13 +5,14 @@ from dataclasses import asdict
 
 from elman.bench.cases import CPU_GROUPS, CUDA_GROUPS, TORCHRECURRENT, Case, cpu_grid, cuda_grid
 from elman.bench.catalogue import OTHERWISE, absent
-from elman.bench.contenders import DTYPES, OURS
+from elman.bench.contenders import DTYPES, OPTIONS, OURS
 from elman.bench.decoder import VOCABULARY as TOKENS
 from elman.bench.decoder import explain_decoder
 from elman.bench.floors import BARRIER, H200, Rates, measure_rates
 from elman.bench.machine import Facts, describe_card, describe_machine
 from elman.bench.measure import BLOCK, ROUNDS, numbers
 from elman.bench.model import CLIP, DROPOUT, VOCABULARY
+from elman.bench.others import FLASH, HGRN, absent_package
 from elman.bench.tables import cpu_columns, cuda_columns
 from elman.bench.timing import in_one_line
 from elman.errors import ElmanError
@@ -45,6 +46,8 @@ CUDA_METHOD = (
     "graph: the whole training step replayed as a CUDA graph; eager: called in Python",
     "ratios: peer / ours, above 1 we are faster; eager against eager; graph: the peer's graph against the "
     "better of ours; asked: the least for both",
+    "heads: FlashRNN with its input product, in the fastest of its ways; hgrn: the gates of a minimal "
+    "GRU by torch and its recurrence by that kernel over chunks; neither is compared, only timed",
     "tf32: float32 with TF32 products allowed in torch and cuDNN; off elsewhere",
     "different lengths: from T/4 to T, the longest first, so that packing need not sort",
     "error: ‖a−b‖/(‖b‖+1), the worst of outputs and gradients, in the case's numbers against a float64 loop, "
@@ -89,7 +92,10 @@ class Bench:
 
     def missing(self, group: str) -> str | None:
         """Why a group cannot be measured, or None."""
-        return absent() if group == "catalogue" else None
+        if group == "catalogue":
+            return absent()
+        peer = {"heads": FLASH, "hgrn": HGRN}.get(group)
+        return None if peer is None else absent_package(peer)
 
     def method(self) -> tuple[str, ...]:
         if self.cuda:
@@ -118,7 +124,8 @@ class Bench:
         dtype, directions = DTYPES[case.precision], 2 if case.bidirectional else 1
         with numbers(case):
             kind = find_cell(case.ours) if case.peer == TORCHRECURRENT else OURS.get(case.ours, OURS["LSTM"])
-            cell = kind(case.H, case.H, initialisation="uniform")
+            options = {"heads": case.heads, **OPTIONS.get(case.ours, {})}
+            cell = kind(case.H, case.H, initialisation="uniform", **options)  # type: ignore[arg-type]
             try:
                 return list(explain(cell.to(self.device, dtype), case.B, dtype, directions=directions))
             except ElmanError as error:

@@ -8,7 +8,9 @@ always taken in this order, so results are repeatable.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 
 import torch
@@ -56,12 +58,25 @@ def carry(factor, end, start, into, last, {", ".join(NUMBERS)}):
 """
 
 
+_whole: ContextVar[bool] = ContextVar("whole", default=False)
+
+
+@contextmanager
+def in_one_piece() -> Iterator[None]:
+    """Inside, linear recurrences go step by step: what parallel ones are compared with."""
+    before = _whole.set(True)
+    try:
+        yield
+    finally:
+        _whole.reset(before)
+
+
 def count_chunks(step: StepProgram, workload: Workload, T: int, card: Card | None) -> int:
     """How many chunks a sequence is computed in; 1: it goes step by step.
 
     Chunks of the same length are liked: others need padding.
     """
-    if workload.products or card is None or not linear_levels(step.equations):
+    if workload.products or card is None or _whole.get() or not linear_levels(step.equations):
         return 1
     tiles = workload.directions * -(-workload.H // 64) * workload.B / 16  # that run at once anyway
     filling = int(BUSY * card.processors / tiles)
