@@ -5,6 +5,10 @@ probabilities of the next token, the state after these tokens, and whatever an o
 see of the step (attention weights, say, or None). State and ``shown`` are opaque: nested tuples, lists
 and dicts of tensors with the rows on axis 0. All that is ever done to them is to index that axis.
 
+What the search knows of its rows lies with the host, whatever device the model is on: it is a few numbers
+a row, and on a device each look at them would be a kernel or a wait. Of the distributions only what is
+chosen comes over.
+
 The rows of one example always stand side by side, and examples in rising order. At most
 ``examples × sequences that the strategy keeps`` rows live at a time (× beam for beam search), which bounds
 the memory besides the few numbers a token that are noted; what is finished leaves the batch.
@@ -13,19 +17,21 @@ the memory besides the few numbers a token that are noted; what is finished leav
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, NoReturn, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import torch
 from torch import Tensor
 
 from elman.decoding.processors import Frame, Processor, hidden
 from elman.decoding.results import AT_END, AT_LENGTH, AT_STOP, GOES_ON, Finished, Records, SearchResult
-from elman.decoding.rows import select
+from elman.decoding.rows import Nested, apart, select
 from elman.errors import ArgumentError
 from elman.tensors.checks import check_size, check_tensor
+from elman.tensors.nested import map_tensors
+from elman.tensors.transfer import moved
 
-Step = Callable[[Tensor, Any], tuple[Tensor, Any, Any]]
+Step = Callable[[Tensor, Nested], tuple[Tensor, Nested, Nested]]
 
 
 @dataclass(frozen=True)
@@ -48,8 +54,8 @@ class SearchState:
     log_probability: Tensor
     finished: Finished
     max_length: int
-    carry: Any = None
-    shown: Any = None
+    carry: Nested = None
+    shown: Nested = None
 
     @property
     def length(self) -> int:
@@ -72,15 +78,33 @@ class SearchState:
             shown=None,
         )
 
+    def to(self, device: torch.device) -> SearchState:
+        """The same with all its tensors there."""
+        if self.examples.device == device:
+            return self
+
+        def there(tensor: Tensor) -> Tensor:
+            return moved(tensor, device)
+
+        return replace(
+            self,
+            examples=there(self.examples),
+            tokens=there(self.tokens),
+            rows=there(self.rows),
+            log_probability=there(self.log_probability),
+            finished=map_tensors(there, self.finished),
+            carry=map_tensors(there, self.carry),
+        )
+
     def continued(self, choice: Choice, log_probs: Tensor) -> SearchState:
-        """The sequences with the tokens chosen for them."""
-        tokens, rows, carry = choice
+        """The sequences with the tokens chosen for them, whose log probabilities are (M,)."""
+        tokens, rows, carry, _ = choice
         return replace(
             self,
             examples=self.examples[rows],
             tokens=torch.cat([self.tokens[rows], tokens[:, None]], 1),
             rows=torch.cat([self.rows[rows], rows[:, None]], 1),
-            log_probability=self.log_probability[rows] + log_probs[rows, tokens].double(),
+            log_probability=self.log_probability[rows] + log_probs.double(),
             carry=carry,
             shown=None,
         )
@@ -90,6 +114,7 @@ class Choice(NamedTuple):
     """tokens (M,): what comes next. rows (M,): the live sequence that each of them continues.
 
     carry: what the strategy wants to know again about each of the M; it comes back as ``SearchState.carry``.
+    log_probs (M,): of the tokens, as they were given to the strategy; None: it did not need them.
 
     >>> Choice(torch.tensor([7, 4]), torch.tensor([0, 0])).carry is None  # the first sequence goes on twice
     True
@@ -98,6 +123,11 @@ class Choice(NamedTuple):
     tokens: Tensor
     rows: Tensor
     carry: Any = None
+    log_probs: Tensor | None = None
+
+    def to(self, device: torch.device) -> Choice:
+        """The same with all its tensors there."""
+        return map_tensors(lambda tensor: tensor.to(device), self)
 
 
 class Strategy:
@@ -111,6 +141,12 @@ class Strategy:
     ...         return Choice(log_probs.argmax(1), torch.arange(len(log_probs)))
     >>> First().width(n_best=3)
     3
+    """
+
+    across_devices: ClassVar[bool] = False
+    """Whether ``choose`` takes distributions on a device beside sequences with the host, and chooses there.
+
+    Otherwise it sees all of them on the device, and what it chose is brought to the host.
     """
 
     def __new__(cls, *_: Any, **options: Any) -> Self:
@@ -151,7 +187,7 @@ class Strategy:
 def decode(
     step: Step,
     first_tokens: Tensor,
-    state: Any,
+    state: Nested,
     strategy: Strategy,
     *,
     end: int,
@@ -200,27 +236,25 @@ def decode(
     if trace is not None:
         check_size("trace", trace, least=0)
     device = first_tokens.device
-    records = Records(B, n_best, device, keep_shown=keep_shown, trace=trace)
-    nothing = torch.zeros(B, 0, dtype=torch.long, device=device)
-    zero = torch.zeros(B, dtype=torch.float64, device=device)
-    live = SearchState(
-        torch.arange(B, device=device), nothing, nothing, zero, records.finished, search.max_length
-    )
+    records = Records(B, n_best, keep_shown=keep_shown, trace=trace)
+    nothing = torch.zeros(B, 0, dtype=torch.long)
+    zero = torch.zeros(B, dtype=torch.float64)
+    live = SearchState(torch.arange(B), nothing, nothing, zero, records.finished, search.max_length)
     tokens = first_tokens
     while True:
         log_probs, state, shown = step(tokens, state)
         N = len(check_tensor("log_probs", log_probs, (len(tokens), "V")))
         live = replace(live, shown=shown)
         records.note_step(live, log_probs)
-        live = live.continued(search.choose(log_probs, live, generator), log_probs)
+        live = live.continued(*search.choose(log_probs, live, generator))
         codes = search.codes(live)
         records.note_tree(live, codes)
         live = _going(live, codes, records, strategy)
         if not len(live.examples):
             return records.found()
-        tokens, rows = live.tokens[:, -1], live.rows[:, -1]
-        if not torch.equal(rows, torch.arange(N, device=device)):
-            state = select(state, rows)
+        tokens, rows = moved(live.tokens[:, -1], device), live.rows[:, -1]
+        if not torch.equal(rows, torch.arange(N)):
+            state = select(state, moved(rows, device))
 
 
 def _going(live: SearchState, codes: Tensor, records: Records, strategy: Strategy) -> SearchState:
@@ -238,6 +272,12 @@ def _going(live: SearchState, codes: Tensor, records: Records, strategy: Strateg
     return live.at(going)
 
 
+def _values(log_probs: Tensor, choice: Choice) -> Tensor:
+    """(M,) the values of what was chosen, where the choice is."""
+    rows, tokens = (moved(index, log_probs.device) for index in (choice.rows, choice.tokens))
+    return log_probs[rows, tokens].to(choice.rows.device)
+
+
 @dataclass(frozen=True)
 class Search:
     """What holds for all steps: the rules, the strategy, and which tokens end a sequence."""
@@ -249,16 +289,22 @@ class Search:
     processors: Sequence[Processor]
     min_length: int
     max_length: int
+    columns: dict[Sequence[int], Tensor] = field(default_factory=dict)
 
-    def choose(self, log_probs: Tensor, live: SearchState, generator: torch.Generator | None) -> Choice:
-        """The strategy's choice among what the rules allow, checked."""
+    def choose(
+        self, log_probs: Tensor, live: SearchState, generator: torch.Generator | None
+    ) -> tuple[Choice, Tensor]:
+        """The strategy's choice among what the rules allow, checked, and what the model gives each of it."""
         if not live.length:
             self._check(len(live.examples), log_probs.shape[1])
-        with hidden(log_probs, self._forbidden(live.length)) as allowed:
-            for rule in self.processors:
-                allowed = rule.process(allowed, live)
-            choice = self.strategy.choose(allowed, live, generator)
-            wrong = ~(allowed[choice.rows, choice.tokens] > -torch.inf)  # NaN, too
+        with hidden(log_probs, self._columns(live.length, log_probs.device)) as allowed:
+            if self.processors:
+                there = live.to(log_probs.device)
+                for rule in self.processors:
+                    allowed = rule.process(allowed, there)
+            choice = self._chosen(allowed, live, generator)
+            values = choice.log_probs if choice.log_probs is not None else _values(allowed, choice)
+        wrong = ~(values > -torch.inf)  # NaN, too
         examples = live.examples[choice.rows]
         if (examples[1:] < examples[:-1]).any():
             name = type(self.strategy).__name__
@@ -269,7 +315,14 @@ class Search:
             self._explain(rows, log_probs, live, "dropped all sequences, unfinished,")
         if wrong.any():
             self._explain(choice.rows[wrong][:1], log_probs, live, "chose a token that may not come")
-        return choice
+        return choice, _values(log_probs, choice) if self.processors else values
+
+    def _chosen(self, allowed: Tensor, live: SearchState, generator: torch.Generator | None) -> Choice:
+        """The choice where ``live`` is, wherever the distributions lie."""
+        if self.strategy.across_devices or not apart(allowed, live.examples):
+            return self.strategy.choose(allowed, live, generator)
+        there = live.to(allowed.device)
+        return self.strategy.choose(allowed, there, generator).to(live.examples.device)
 
     def codes(self, live: SearchState) -> Tensor:
         """(N,) whether each sequence goes on, or what stopped it."""
@@ -279,6 +332,13 @@ class Search:
             codes[tokens == token] = AT_STOP
         codes[tokens == self.end] = AT_END
         return codes
+
+    def _columns(self, length: int, device: torch.device) -> Tensor:
+        """What may not follow so many tokens, on the device: made once for all steps."""
+        tokens = tuple(self._forbidden(length))
+        if tokens not in self.columns:
+            self.columns[tokens] = torch.tensor(tokens, dtype=torch.long, device=device)
+        return self.columns[tokens]
 
     def _forbidden(self, length: int) -> list[int]:
         """What may not follow so many tokens."""
@@ -295,12 +355,13 @@ class Search:
     def _explain(self, rows: Tensor, log_probs: Tensor, live: SearchState, fault: str) -> NoReturn:
         """Why these rows of an example did not go on: the model, the rules, or a fault of the strategy."""
         example, V = int(live.examples[rows[0]]), log_probs.shape[1]
+        live, rows = live.to(log_probs.device), rows.to(log_probs.device)
         if log_probs[rows].isnan().any():
             found = f"log probabilities of example {example} are NaN after {live.length} tokens"
             raise ArgumentError(f"{found}; the model's weights or its inputs are damaged")
         culprits = ["banned"] if self.banned else []
         culprits += ["min_length"] if live.length < self.min_length else []
-        with hidden(log_probs, self._forbidden(live.length)) as left:
+        with hidden(log_probs, self._columns(live.length, log_probs.device)) as left:
             for rule in self.processors:
                 before, left = left, rule.process(left, live)
                 culprits += [rule.name] if (left[rows] != before[rows]).any() else []

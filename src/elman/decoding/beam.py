@@ -4,10 +4,12 @@ import torch
 from torch import Tensor
 
 from elman.decoding.base import Choice, SearchState, Strategy
-from elman.decoding.candidates import best_candidates
+from elman.decoding.candidates import best_candidates, best_candidates_apart
+from elman.decoding.rows import apart
 from elman.errors import ArgumentError
 from elman.tensors.checks import check_number, check_size
 from elman.tensors.rows import Groups
+from elman.tensors.transfer import fetched
 
 
 class Beam(Strategy):
@@ -27,6 +29,8 @@ class Beam(Strategy):
 
     >>> strategy = Beam(beam=4, length_penalty=0.6)
     """
+
+    across_devices = True
 
     def __init__(self, *, beam: int = 5, length_penalty: float = 1.0, coverage_penalty: float = 0.0) -> None:
         """
@@ -51,12 +55,17 @@ class Beam(Strategy):
         return self.beam
 
     def choose(self, log_probs: Tensor, live: SearchState, generator: torch.Generator | None) -> Choice:
-        found = best_candidates(log_probs, live.log_probability, Groups.of(live.examples), self.beam)
+        groups, values = Groups.of(live.examples), None
+        if apart(log_probs, live.examples):
+            found, values = best_candidates_apart(log_probs, live.log_probability, groups, self.beam)
+        else:
+            found = best_candidates(log_probs, live.log_probability, groups, self.beam)
         room = self.beam - live.finished.number[found.examples]  # (U,)
         within = torch.arange(found.values.shape[1], device=room.device) < room[:, None]
         kept = within & (found.values != -torch.inf)
         rows = found.rows[kept]
-        return Choice(found.tokens[kept], rows, self._coverage(live, rows))
+        own = None if values is None else values[kept]
+        return Choice(found.tokens[kept], rows, self._coverage(live, rows), own)
 
     def score(self, live: SearchState) -> Tensor:
         score = live.log_probability / self._divisor(live.length)
@@ -89,10 +98,13 @@ class Beam(Strategy):
             given = f"coverage_penalty is {self.coverage_penalty}"
             raise ArgumentError(f"{given}, but the model shows no attention; set it to 0")
         attention: Tensor = live.shown["attention"]
+        lengths: Tensor = live.shown["source_length"]
+        if apart(attention, live.examples):
+            attention, lengths = fetched(attention, lengths)
         S = attention.shape[1]
         if live.carry is None:
-            lengths: Tensor = live.shown["source_length"]
             so_far = (torch.arange(S, device=lengths.device) >= lengths[:, None]).to(attention)
         else:
             so_far = live.carry[:, :S]  # S may shrink with the batch
-        return (so_far + attention)[rows]
+        covered: Tensor = so_far + attention
+        return covered[rows]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from elman.tensors.rows import Groups
+from elman.tensors.transfer import fetched, moved
 
 CHUNK = 64  # tokens whose maximum is taken first
 SMALL = 512  # entries of a vocabulary up to which every token is looked at by itself
@@ -81,6 +82,47 @@ def best_candidates(log_probs: Tensor, so_far: Tensor, groups: Groups, k: int) -
     values, order = values.gather(1, best).sort(stable=True, dim=1, descending=True)
     best = best.gather(1, order)
     return Candidates(groups.examples, values, rows.gather(1, best), tokens.gather(1, best))
+
+
+def best_of_rows(log_probs: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k best log probabilities of each row (N, V), best first, and their tokens: (N, k), with the host.
+
+    Of equals the first tokens are taken, and stand in their order. All comes in one transfer, unless a row
+    has equals of which only some are among the best, which ``topk`` takes as it likes.
+
+    >>> best_of_rows(torch.tensor([[0.1, 0.4, 0.1, 0.4]]).log(), 3)[1]
+    tensor([[1, 3, 0]])
+    """
+    _, V = log_probs.shape
+    k = min(k, V)
+    values, tokens = fetched(*log_probs.topk(min(k + 1, V), 1))
+    if k < V:
+        last, beyond = values[:, k - 1], values[:, k]
+        tied = ((last == beyond) & (beyond != -torch.inf)).nonzero().squeeze(1)
+        if len(tied):
+            rows = log_probs[moved(tied, log_probs.device)].sort(stable=True, dim=1, descending=True)
+            values[tied], tokens[tied] = fetched(*(part[:, : k + 1] for part in rows))
+    tokens, order = tokens[:, :k].sort(1)
+    values, order = values[:, :k].gather(1, order).sort(stable=True, dim=1, descending=True)
+    return values, tokens.gather(1, order)
+
+
+def best_candidates_apart(
+    log_probs: Tensor, so_far: Tensor, groups: Groups, k: int
+) -> tuple[Candidates, Tensor]:
+    """As ``best_candidates`` where distributions lie on a device and ``so_far`` and groups with the host.
+
+    The k best of an example are among the k best of each of its rows, and these alone come to the host.
+    Beside the candidates stand the log probabilities (U, k) of their tokens.
+    """
+    N, _ = log_probs.shape
+    values, tokens = best_of_rows(log_probs, k)  # (N, k)
+    width = values.shape[1]
+    sums = groups.spread(so_far[:, None] + values).flatten(1)  # (U, K · k)
+    sums, places = (part[:, :k] for part in sums.sort(stable=True, dim=1, descending=True))
+    rows = (groups.first[:, None] + places // width).clamp_max(N - 1)
+    own = rows, places % width
+    return Candidates(groups.examples, sums, rows, tokens[own]), values[own]
 
 
 def top_places(values: Tensor, k: int) -> Tensor:

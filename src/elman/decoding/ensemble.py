@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from elman.decoding.base import Step
+from elman.decoding.rows import Nested
 from elman.errors import ArgumentError
 
 
@@ -23,7 +23,7 @@ def ensemble(steps: Sequence[Step]) -> Step:
     if not steps:
         raise ArgumentError("an ensemble of no models; give at least one step function")
 
-    def step(tokens: Tensor, state: Any) -> tuple[Tensor, Any, Any]:
+    def step(tokens: Tensor, state: Nested) -> tuple[Tensor, Nested, Nested]:
         total, after, shown = steps[0](tokens, state[0])
         states = [after]
         for number, (member, own) in enumerate(zip(steps[1:], state[1:], strict=True), 1):

@@ -106,14 +106,13 @@ class Prefix(Processor):
 
 
 @contextmanager
-def hidden(log_probs: Tensor, tokens: Sequence[int]) -> Iterator[Tensor]:
-    """The same (N, V) with −∞ for some tokens of every row, for as long as the block lasts.
+def hidden(log_probs: Tensor, columns: Tensor) -> Iterator[Tensor]:
+    """The same (N, V) with −∞ in some columns of every row, for as long as the block lasts.
 
     A copy of all would cost more than the search: the tensor itself is changed and changed back, unless its
     memory cannot be written to row by row.
     """
-    columns = torch.tensor(tokens, dtype=torch.long, device=log_probs.device)
-    if not tokens:
+    if not len(columns):
         yield log_probs
     elif log_probs.is_contiguous() and not log_probs.is_inference():
         own = log_probs.index_select(1, columns)

@@ -1,13 +1,29 @@
 """Rows of nested states."""
 
-from typing import Any
+from abc import ABC, abstractmethod
+from typing import Any, Self, TypeAlias
 
 from torch import Tensor
 
 from elman.errors import ShapeError
 
+Nested: TypeAlias = Any  # tensors with the rows on axis 0, in tuples, lists and dicts; or None
 
-def select(state: Any, index: Tensor | int) -> Any:
+
+class LazyRows(ABC):
+    """A state that is told which rows are wanted, and sees to it when the next step is taken."""
+
+    @abstractmethod
+    def at(self, index: Tensor) -> Self:
+        """The rows at ``index`` (N,)."""
+
+
+def apart(log_probs: Tensor, live: Tensor) -> bool:
+    """Whether the distributions lie on a device, and what a search knows of its rows with the host."""
+    return log_probs.device != live.device
+
+
+def select(state: Nested, index: Tensor | int) -> Nested:
     """The rows at ``index`` of every tensor of a nested state; with a number, that row without its axis.
 
     >>> import torch
@@ -17,6 +33,8 @@ def select(state: Any, index: Tensor | int) -> Any:
     """
     if state is None:
         return None
+    if isinstance(state, LazyRows) and isinstance(index, Tensor):
+        return state.at(index)
     if isinstance(state, Tensor) and state.dim():
         return state[index]
     if isinstance(state, dict):

@@ -20,6 +20,8 @@ class Sample(Strategy):
     >>> strategy = Sample(temperature=0.8, top_k=40, seed=1)
     """
 
+    across_devices = True
+
     def __init__(
         self,
         *,
@@ -46,7 +48,8 @@ class Sample(Strategy):
         N, _ = log_probs.shape
         times = 1 if live.length else live.n_best  # an example branches at its first step
         tokens = Urn(self.distribution(log_probs)).draw(times, generator or self.generator)
-        rows = torch.arange(N, device=log_probs.device).repeat_interleave(times)
+        tokens = tokens.to(live.examples.device)
+        rows = torch.arange(N, device=tokens.device).repeat_interleave(times)
         return Choice(tokens.flatten(), rows)
 
     def distribution(self, log_probs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""From the host's memory to a device."""
+"""Between the host's memory and a device."""
 
 import torch
 from torch import Tensor
@@ -29,6 +29,23 @@ def find_device(name: str, said: str = "device") -> torch.device:
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on the device; a GPU fetches it from pinned memory when it gets there, and nobody waits."""
-    if device.type == "cuda" and tensor.is_cpu:
+    if device.type == "cuda" and tensor.is_cpu and tensor.numel():
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
+
+
+def fetched(*tensors: Tensor) -> list[Tensor]:
+    """The tensors in the host's memory; from a device they come together, so that it is waited for once.
+
+    Whole numbers travel as float64, which holds those up to 2^53.
+
+    >>> [tensor.dtype for tensor in fetched(torch.tensor([1, 2]), torch.tensor([0.5]))]
+    [torch.int64, torch.float32]
+    """
+    if all(tensor.is_cpu for tensor in tensors):
+        return list(tensors)
+    if len(tensors) == 1:
+        return [tensors[0].cpu()]
+    together = torch.cat([tensor.flatten().double() for tensor in tensors]).cpu()
+    parts = together.split([tensor.numel() for tensor in tensors])
+    return [part.to(tensor.dtype).view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
