@@ -4,6 +4,7 @@ from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from elman.errors import ArgumentError
 from elman.tensors.checks import check_lengths, check_size, check_tensor
@@ -16,6 +17,16 @@ class Memory(NamedTuple):
     keys: Tensor
     values: Tensor
     mask: Tensor
+
+    def padded(self, multiple: int) -> "Memory":
+        """The same with positions that nobody looks at behind the others: S becomes a multiple of so many.
+
+        >>> Memory(torch.ones(1, 3, 2), torch.ones(1, 3, 4), torch.ones(1, 3).bool()).padded(4).mask
+        tensor([[ True,  True,  True, False]])
+        """
+        more = -self.mask.shape[1] % multiple
+        keys, values = (F.pad(part, (0, 0, 0, more)) for part in self[:2])
+        return Memory(keys, values, F.pad(self.mask, (0, more)))
 
 
 class Attention(nn.Module):

@@ -1,3 +1,14 @@
 """Decoding strategies, one a file: the file's name is the strategy's name in a config."""
 
-SHARED = ("base", "candidates", "draws", "ensemble", "processors", "results", "rows")  # files that are none
+SHARED = (  # files that are none
+    "base",
+    "candidates",
+    "draws",
+    "ensemble",
+    "fixed",
+    "grid",
+    "processors",
+    "recorded",
+    "results",
+    "rows",
+)

@@ -40,13 +40,14 @@ class DecoderState(NamedTuple):
 
     state: of the recurrence. readout (N, ·): what the last step gave, if it is fed back.
     weights (N, S): where attention looked last, if it wants to know.
-    examples (N,): the row of the source that each row belongs to.
+    examples (N,): the row of the source that each row belongs to. None: all sources have equally many rows,
+        side by side.
     """
 
     state: Any
     readout: Tensor | None
     weights: Tensor | None
-    examples: Tensor
+    examples: Tensor | None
 
 
 class Seq2Seq(nn.Module):
@@ -220,13 +221,13 @@ class Seq2Seq(nn.Module):
         self, tokens: Tensor, now: DecoderState, source: Source
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
         """Log-probabilities (N, V) of what follows the tokens (N,), the state then, and attention (N, S)."""
-        readout, now, weights = self._advance(self.target(tokens), now, source, self.rnn.step, grouped=True)
+        readout, now, weights = self._advance(self.target(tokens), now, source, self.rnn.step)
         return self.logits(readout).log_softmax(-1), now, weights
 
     def _walk(self, source: Source, B: int, T: int, feed: Callable[[int], Tensor]) -> Iterator[Tensor]:
         """Readouts (B, ·) step by step; ``feed`` gives the vectors (B, ·) that a step reads."""
         stepper: Stepper | None = None
-        now = DecoderState(source.state, self._no_readout(B), None, torch.empty(0))
+        now = DecoderState(source.state, self._no_readout(B), None, None)
         for t in range(T):
             x = feed(t)
             stepper = stepper or Stepper(self.rnn, x.new_empty(B, self.rnn.input_size), steps=T)
@@ -234,31 +235,31 @@ class Seq2Seq(nn.Module):
             yield readout
 
     def _advance(
-        self, x: Tensor, now: DecoderState, source: Source, step: Callable[..., Any], *, grouped: bool = False
+        self, x: Tensor, now: DecoderState, source: Source, step: Callable[..., Any]
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
         """One step of the decoder: readout (N, ·), the state after it, and where attention looked."""
         parts, context, weights = [x], None, None
         if source.context is not None:
-            parts.append(source.context[now.examples] if grouped else source.context)
+            static = source.context
+            parts.append(repeated(static, len(x)) if now.examples is None else static[now.examples])
         if self.attention is not None and self.before_placed:
             top = self.rnn.cells[-1][0].O(now.state[-1])  # type: ignore[index]
-            context, weights = self._look(top, now, source, grouped)
+            context, weights = self._look(top, now, source)
             parts.append(context)
         if now.readout is not None:
             parts.append(now.readout)
         y, state = step(torch.cat(parts, -1) if len(parts) > 1 else x, now.state)
         if self.attention is not None and not self.before_placed:
-            context, weights = self._look(y, now, source, grouped)
+            context, weights = self._look(y, now, source)
         readout = self._readout(y, context)
         kept = weights if self.attention is not None and self.attention.sequential else None
         return readout, DecoderState(state, readout if self.feeding else None, kept, now.examples), weights
 
-    def _look(self, query: Tensor, now: DecoderState, source: Source, grouped: bool) -> tuple[Tensor, Tensor]:
+    def _look(self, query: Tensor, now: DecoderState, source: Source) -> tuple[Tensor, Tensor]:
         """Context (N, ·) and weights (N, S) for queries (N, ·)."""
         assert self.attention is not None
         assert source.memory is not None
-        examples = now.examples if grouped else None
-        return look_together(self.attention, query, source.memory, now.weights, examples)
+        return look_together(self.attention, query, source.memory, now.weights, now.examples)
 
     def _readout(self, y: Tensor, context: Tensor | None) -> Tensor:
         """``tanh(W [h; c] + b)`` with attention, otherwise the output itself, fitted to tied weights."""
@@ -293,10 +294,15 @@ def look_together(
     """Attention of rows (N, ·) of which several, side by side, may look at the same example's memory.
 
     Rows of one example ask as so many queries of one memory, which is not copied for each of them. Without
-    ``examples``, each row has its own.
+    ``examples``, all memories have equally many rows.
     """
-    if examples is not None and attention.sequential:  # every row has looked elsewhere before
+    if attention.sequential and examples is not None:  # every row has looked elsewhere before
         memory, examples = Memory(*(part[examples] for part in memory)), None
+    elif attention.sequential:
+        memory = Memory(*(repeated(part, len(query)) for part in memory))
+    if examples is None and len(memory.mask) < len(query):
+        context, weights = attention(query.unflatten(0, (len(memory.mask), -1)), memory, previous)
+        return context.flatten(0, 1), weights.flatten(0, 1)
     groups = None if examples is None else Groups.of(examples)
     if groups is None or (groups.K == 1 and len(memory.mask) == len(query)):
         context, weights = attention(query[:, None], memory, previous)
@@ -305,6 +311,12 @@ def look_together(
     together[examples, groups.slot] = query
     context, weights = attention(together, memory)
     return context[examples, groups.slot], weights[examples, groups.slot]
+
+
+def repeated(rows: Tensor, N: int) -> Tensor:
+    """Every row (U, …) as often as it takes for N rows, side by side."""
+    U = len(rows)
+    return rows if U == N else rows[:, None].expand(-1, N // U, *rows.shape[1:]).flatten(0, 1)
 
 
 class OutputBridge(nn.Module):

@@ -1,17 +1,18 @@
 """How a class becomes a sequence: from a state that is a function of the class, token by token (row G3)."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from elman.config import DecodingSettings
+from elman.decoding.fixed import StepResult
 from elman.decoding.results import SearchResult
+from elman.decoding.rows import Nested
 from elman.models.generator import Generator
 from elman.tasks.classes import ClassField
 from elman.tasks.examples import device_of
-from elman.tasks.generation import DecodingStart, Writer, alternatives, steps_of
+from elman.tasks.generation import DecodingStart, Writer, alternatives, fixed_step, steps_of
 from elman.tasks.predictions import Prediction, Written
 from elman.text.fields import TextField
 from elman.text.vocabulary import UNKNOWN
@@ -31,12 +32,13 @@ class Class2SeqWriter(Writer[Generator]):
         x = self.classes.vectors(self.classes.keys(prompts), device)
         first = torch.full((len(x),), self.field.vocabulary.index[self.start_token], device=device)
 
-        def step(tokens: Tensor, state: Any) -> tuple[Tensor, Any, Any]:
+        def step(tokens: Tensor, state: Nested) -> StepResult:
             hidden, fed = state
             log_probs, hidden = model.step(tokens if fed is None else fed, hidden)
             return log_probs, (hidden, log_probs.exp() if self.soft else None), None
 
-        return DecodingStart(step, first, (model.start(x), None))
+        state = (model.start(x), None)
+        return DecodingStart(step, first, state, fixed_step(step, model, state))
 
     def end_marker(self, settings: DecodingSettings) -> int:
         return self.field.vocabulary.index[self.end_token]

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
@@ -11,8 +11,11 @@ from torch import Tensor, nn
 from elman.config import DecodingSettings, options_of, strategy_name
 from elman.decoding.base import Step, Strategy, decode
 from elman.decoding.ensemble import ensemble
+from elman.decoding.fixed import FixedStep, StepResult
 from elman.decoding.processors import NoRepeat, Prefix, Processor
+from elman.decoding.recorded import Recordings
 from elman.decoding.results import Hypothesis, SearchResult
+from elman.decoding.rows import Nested
 from elman.errors import ConfigError, nearest
 from elman.registry import STRATEGIES, construct
 from elman.tasks import predictions
@@ -31,11 +34,13 @@ class DecodingStart(NamedTuple):
     """A model that has read a batch of prompts.
 
     step: gives what comes next. first: (B,) the tokens that it reads first. state: before these tokens.
+    fixed: makes the same as a step that can be recorded on a GPU; None: it cannot be.
     """
 
     step: Step
     first: Tensor
-    state: Any
+    state: Nested
+    fixed: Callable[[], FixedStep] | None = None
 
 
 class Writer(ABC, Generic[M]):
@@ -91,10 +96,11 @@ Partners = Sequence[Partner]
 
 
 class Generation(Generic[M]):
-    """The search of a task that writes."""
+    """The search of a task that writes; on a GPU, steps are recorded and replayed."""
 
-    def __init__(self, writer: Writer[M]) -> None:
+    def __init__(self, writer: Writer[M], recordings: Recordings | None = None) -> None:
         self.writer = writer
+        self.recordings = recordings or Recordings()
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -189,25 +195,29 @@ class Generation(Generic[M]):
         self, starts: Sequence[DecodingStart], settings: DecodingSettings, trace: int | None, keep_shown: bool
     ) -> list[SearchResult]:
         first, end = starts[0], self.writer.end_marker(settings)
-        single = len(starts) == 1
         prefix = self._ids("prefix", self.writer.field.unit.split(settings.prefix), settings)
         processors: list[Processor] = [NoRepeat(settings.no_repeat)] if settings.no_repeat else []
         processors += [Prefix([prefix] * len(first.first))] if prefix else []
-        return decode(
-            first.step if single else ensemble([one.step for one in starts]),
-            first.first,
-            first.state if single else tuple(one.state for one in starts),
-            make_strategy(settings),
-            end=end,
-            stop=set(self._ids("stop", settings.stop, settings)) - {end},
-            banned={*self.writer.never(settings), *self._ids("banned", settings.banned, settings)},
-            min_length=settings.min_length,
-            max_length=settings.max_length or LONGEST,
-            processors=processors,
-            n_best=settings.n_best,
-            trace=trace,
-            keep_shown=keep_shown,
-        )
+        strategy = make_strategy(settings)
+        devices, width = [one.first.device for one in starts], strategy.width(settings.n_best)
+        with self.recordings.step([one.fixed for one in starts], devices, width) as recorded:
+            begun = joined(starts) if recorded is None else recorded.start(first.first)
+            step, tokens, state = begun
+            return decode(
+                step,
+                tokens,
+                state,
+                strategy,
+                end=end,
+                stop=set(self._ids("stop", settings.stop, settings)) - {end},
+                banned={*self.writer.never(settings), *self._ids("banned", settings.banned, settings)},
+                min_length=settings.min_length,
+                max_length=settings.max_length or LONGEST,
+                processors=processors,
+                n_best=settings.n_best,
+                trace=trace,
+                keep_shown=keep_shown,
+            )
 
     def _most(self, settings: DecodingSettings) -> int:
         """So many that all distributions of a step, a row for each sequence that is kept, fit into memory."""
@@ -228,6 +238,23 @@ class Generation(Generic[M]):
                 near = nearest(token, [one for i, one in known if name != "prefix" or i not in refused])
                 raise ConfigError(f"decoding.{name} has {token!r}, which the vocabulary lacks; {near}")
         return found
+
+
+def fixed_step(step: Step, model: nn.Module, state: Nested) -> Callable[[], FixedStep]:
+    """What makes a step that can be recorded of one that reads nothing but its arguments and the model."""
+
+    def function(tokens: Tensor, state: Nested, given: Nested) -> StepResult:
+        return step(tokens, state)
+
+    return lambda: FixedStep(function, model, state)
+
+
+def joined(starts: Sequence[DecodingStart]) -> tuple[Step, Tensor, Nested]:
+    """One model as it began, or several of them as an ensemble: step function, first tokens and state."""
+    step, first, state, _ = starts[0]
+    if len(starts) == 1:
+        return step, first, state
+    return ensemble([one.step for one in starts]), first, tuple(one.state for one in starts)
 
 
 def make_strategy(settings: DecodingSettings) -> Strategy:

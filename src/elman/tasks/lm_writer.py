@@ -1,17 +1,18 @@
 """How a language model writes: it goes on from a prompt."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from elman.config import DecodingSettings
+from elman.decoding.fixed import StepResult
 from elman.decoding.results import Hypothesis, SearchResult
+from elman.decoding.rows import Nested
 from elman.models.language_model import LanguageModel
 from elman.tasks.examples import device_of, tensor
-from elman.tasks.generation import DecodingStart, Writer, alternatives, steps_of
+from elman.tasks.generation import DecodingStart, Writer, alternatives, fixed_step, steps_of
 from elman.tasks.predictions import Prediction, Written
 from elman.text.batches import pad
 from elman.text.fields import TextField
@@ -35,14 +36,15 @@ class LmWriter(Writer[LanguageModel]):
         numbers = torch.arange(len(ids), device=device)
         log_probs = model.logits(outputs[numbers, lengths - 1]).log_softmax(-1)
 
-        def step(tokens: Tensor, state: Any) -> tuple[Tensor, Any, Any]:
+        def step(tokens: Tensor, state: Nested) -> StepResult:
             hidden, known = state
             if known is not None:
                 return known, (hidden, None), None
             log_probs, hidden = model.step(tokens, hidden)
             return log_probs, (hidden, None), None
 
-        return DecodingStart(step, ids[numbers, lengths - 1], (after, log_probs))
+        first, state = ids[numbers, lengths - 1], (after, log_probs)
+        return DecodingStart(step, first, state, fixed_step(step, model, state))
 
     def end_marker(self, settings: DecodingSettings) -> int:
         """In a stream of characters a line's end is one more of them: nothing ends it but a stop."""

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elman.config import DecodingSettings
+from elman.decoding.fixed import FixedStep, StepResult
 from elman.decoding.results import Hypothesis, SearchResult
-from elman.models.seq2seq import ActiveSources, DecoderState, Seq2Seq
+from elman.decoding.rows import Nested
+from elman.models.seq2seq import ActiveSources, DecoderState, Seq2Seq, Source, repeated
 from elman.tasks.examples import device_of, tensor
 from elman.tasks.generation import DecodingStart, Writer, alternatives, steps_of
 from elman.tasks.predictions import Looked, Prediction, Written, named_nodes
@@ -21,6 +23,7 @@ from elman.text.fields import TextField
 from elman.text.vocabulary import END, PAD, START, UNKNOWN
 
 DECODED = 16_000  # positions of the texts that are decoded at once
+POSITIONS = 16  # of a source, of which a recorded step has a multiple
 
 
 class Seq2SeqWriter(Writer[Seq2Seq]):
@@ -56,8 +59,9 @@ class Seq2SeqWriter(Writer[Seq2Seq]):
         source = model.read(tensor(ids, device), torch.from_numpy(ends))
         active = ActiveSources(source)
 
-        def step(tokens: Tensor, state: DecoderState) -> tuple[Tensor, Any, Any]:
+        def step(tokens: Tensor, state: DecoderState) -> StepResult:
             examples = state.examples
+            assert examples is not None
             left, rows = active.at(examples)
             log_probs, after, weights = model.step(tokens, state._replace(examples=rows), left)
             after = after._replace(examples=examples)
@@ -65,7 +69,10 @@ class Seq2SeqWriter(Writer[Seq2Seq]):
                 return log_probs, after, None
             return log_probs, after, {"attention": weights, "source_length": lengths[examples]}
 
-        return DecodingStart(step, tensor(first, device), model.begin(source))
+        def fixed() -> FixedStep:
+            return _fixed(model, source, lengths)
+
+        return DecodingStart(step, tensor(first, device), model.begin(source), fixed)
 
     def end_marker(self, settings: DecodingSettings) -> int:
         return self.field.vocabulary.id(END)
@@ -130,3 +137,18 @@ class Seq2SeqWriter(Writer[Seq2Seq]):
             attention = attention.reshape(-1, len(words))
         looked = Looked(words, out, attention, named_nodes(found.tree, names))
         return replace(written, steps=steps, looked=looked)
+
+
+def _fixed(model: Seq2Seq, source: Source, lengths: Tensor) -> FixedStep:
+    """The decoder's step with all sources as an argument; sources of similar lengths have one form."""
+    memory = None if source.memory is None else source.memory.padded(POSITIONS)
+
+    def function(tokens: Tensor, state: DecoderState, given: Nested) -> StepResult:
+        source, lengths = given
+        log_probs, after, weights = model.step(tokens, state, source)
+        if weights is None:
+            return log_probs, after, None
+        return log_probs, after, {"attention": weights, "source_length": repeated(lengths, len(tokens))}
+
+    start = model.begin(source)._replace(examples=None)
+    return FixedStep(function, model, start, (Source(memory, source.context, None), lengths))
