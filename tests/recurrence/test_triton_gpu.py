@@ -63,11 +63,21 @@ class Case(NamedTuple):
 
 
 BOTH = {"bidirectional": True}
+POSITIVE = ("slstm",)  # it divides by a state, which is never zero if it starts where it should
+CANCELLING = (
+    "fast_rnn",
+    "fast_grnn",
+)  # their few numbers learn from all units, whose gradients nearly cancel
 SHARP = ("hard_gate", Everything)  # a rounded sum may fall on the other side of a step or a kink
 EQUATIONS = {name: CELLS.find(name)(D, 4).equations for name in CELLS.names()}
 POINTWISE = [name for name, found in EQUATIONS.items() if found is not None and found.pointwise]
 CASES = {
-    **{f"cell {name}": Case(name, 40, 7, 12, "ieee" if name in SHARP else "bf16 ieee") for name in POINTWISE},
+    **{
+        f"cell {name}": Case(
+            name, 40, 7, 12, "ieee" if name in SHARP else "bf16 ieee", start=name not in POSITIVE
+        )
+        for name in POINTWISE
+    },
     **{
         f"cell {cell.__name__}": Case(cell, 40, 7, 6, "ieee" if cell in SHARP else "bf16 ieee", lengths=True)
         for cell in USER_CELLS
@@ -102,13 +112,20 @@ CASES = {
     "learned start": Case("lstm", 128, 20, 20, start=False, options={"initial_state": "learned"}),
     "from zero": Case("lstm", 128, 20, 20, "bf16 ieee", start=False),
     "heads": Case("lstm", 768, 16, 30, ALL, options={"cell_options": {"heads": 12}}),
-    "wide heads": Case("slstm", 768, 16, 30, "bf16 tf32", options={"cell_options": {"heads": 6}}),
+    "wide heads": Case(
+        "slstm", 768, 16, 30, "bf16 tf32", start=False, options={"cell_options": {"heads": 6}}
+    ),
     "heads on both": Case(
         *("peephole_lstm", 300, 40, 20, "bf16 tf32 ieee"),
         *(True, True, True, True, {**BOTH, "cell_options": {"heads": 2}}),
     ),
     "one gate in heads": Case("elman", 512, 20, 20, ALL, True, options={"cell_options": {"heads": 2}}),
     "large heads": Case("lstm", 1200, 20, 10, options={"cell_options": {"heads": 3}}),
+    "scan": Case("min_gru", 300, 20, 500, ALL, lengths=True, options=BOTH),
+    "scan of even chunks": Case("min_lstm", 300, 20, 512, "bf16 ieee"),
+    "scan of two levels": Case("qrnn", 64, 3, 640, "bf16 ieee", lengths=True, options=BOTH),
+    "scan of one long row": Case("lru", 256, 1, 5000, "bf16 ieee"),
+    "scan with zoneout": Case("min_gru", 100, 5, 333, "ieee", noisy=True),
     "no bias": Case("gru", 128, 20, 20, options={"cell_options": {"bias": False}}),
 }
 LINES: list[str] = []
@@ -212,7 +229,8 @@ def add_noise(network: RNN, rate: float = 0.5) -> None:
 
         H = cell.hidden_size
         zoneout: dict[str, Any] = {name: keep(B, T, H) == 0 for name in cell.state}
-        return Noise(cell.W_h * keep(*cell.W_h.shape), keep(B, H), zoneout)
+        dropped = None if cell.W_h is None else cell.W_h * keep(*cell.W_h.shape)
+        return Noise(dropped, keep(B, H), zoneout)
 
     network._noise = noise  # type: ignore[method-assign, assignment]
 
@@ -228,6 +246,7 @@ def add_noise(network: RNN, rate: float = 0.5) -> None:
 def test_values_and_gradients_are_near_those_in_float64(name, kind):
     cell, H, B, T, _, lengths, start, noisy, training, options = CASES[name]
     dtype, _, tolerance = NUMBERS[kind]
+    tolerance *= 2 if cell in CANCELLING else 1
     network = network_of(cell, H, dtype, **options).train(training)
     x, given = draw(B, T, D, dtype=dtype), lengths_of(B, T) if lengths else None
     state = map_state(lambda t: draw(*t.shape, dtype=dtype), network.start(B)) if start else None
