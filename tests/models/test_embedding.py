@@ -1,7 +1,5 @@
 """Tokens as vectors: learned, one-hot, pretrained, by their letters."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -87,7 +85,7 @@ def test_a_word_is_its_parts_side_by_side():
 def test_token_dropout_shows_the_first_word_which_is_unknown():
     words = Words(5, 4, token_dropout=0.5)
     one = batch()
-    many = replace(one, places=torch.ones(200, 20, dtype=torch.long), lengths=torch.full((200,), 20))
+    many = one._replace(places=torch.ones(200, 20, dtype=torch.long), lengths=torch.full((200,), 20))
     shown = words.train()(many)
     hidden = (shown == words.embedding.weight[one.tokens[0]]).all(-1)
     assert hidden.float().mean().item() == pytest.approx(0.5, abs=0.05)

@@ -76,7 +76,7 @@ def test_few_examples_get_the_lectures_network_G1(tmp_path):
         0,
     )
     assert not any("bias" in name or name.endswith(".b") for name, _ in one.model.named_parameters())
-    x, previous, tokens, lengths = one.batch
+    x, previous, tokens, lengths, _ = one.batch
     assert x.tolist() == torch.eye(3).tolist()
     assert (previous[:, 0] == one.task.field.vocabulary.index[one.task.config.text.start]).all()
     assert lengths.tolist() == [4, 5, 6]

@@ -21,7 +21,7 @@ def test_the_last_state_through_a_head_C1(tmp_path):
     settings = {"model.pooling": "last", "model.head": 7, "model.bidirectional": False, "model.cell": "elman"}
     settings["model.characters"] = 0
     one = ready("classify", tmp_path, settings)
-    words, labels, _ = one.batch
+    words, labels, *_ = one.batch
     cell = one.model.encoder.network.cells[0][0]
     E = one.model.words.embedding.weight
     first, _, _, second = one.model.head
@@ -80,7 +80,7 @@ def test_class_weights_by_hand(tmp_path):
     assert one.task.labels.names == ["animal", "thing"]
     weights = {"animal": 6 / (2 * 4), "thing": 6 / (2 * 2)}
     assert one.task._weights(CPU).tolist() == pytest.approx([weights["animal"], weights["thing"]])
-    words, labels, _ = one.batch
+    words, labels, *_ = one.batch
     rows = F.cross_entropy(one.model(words), labels, reduction="none")
     expected = sum(weights[one.task.labels.names[k]] * row for k, row in zip(labels, rows, strict=True))
     assert_close({"loss": one.task.loss(one.model, one.batch).total}, {"loss": expected}, 1e-6)

@@ -141,7 +141,7 @@ def test_validation_on_a_gpu_reads_parts_side_by_side(tmp_path, monkeypatch):
 def test_lengths_of_sentences_stay_with_the_cpu(tmp_path):
     one = ready("lm", tmp_path, SENTENCE)
     batch = one.task.collate(one.examples, range(len(one.examples)), torch.device("meta"))
-    assert [part.device.type for part in batch] == ["meta", "meta", "cpu"]
+    assert [part.device.type for part in batch[:3]] == ["meta", "meta", "cpu"]
 
 
 def test_the_state_is_carried_from_segment_to_segment_L2(tmp_path):
@@ -150,7 +150,7 @@ def test_the_state_is_carried_from_segment_to_segment_L2(tmp_path):
     first, second = (one.task.collate(one.examples, plan[k], CPU) for k in range(2))
     carry = one.task.loss(one.model, first).carry
     carried = one.task.loss(one.model, second, carry=carry)
-    inputs, targets, _ = first
+    inputs, targets, *_ = first
     other = lm.LmBatch(inputs.roll(1, 1), targets, None)
     assert carried.total != one.task.loss(one.model, second).total
     assert (
@@ -170,7 +170,7 @@ def test_backpropagation_stops_at_the_edge_of_a_segment_L2(tmp_path):
 
 def test_sentences_begin_anew_L2(tmp_path):
     one = ready("lm", tmp_path, SENTENCE)
-    inputs, targets, lengths = one.batch
+    inputs, targets, lengths, _ = one.batch
     start, end = (one.task.field.vocabulary.id(marker) for marker in (START, END))
     assert (inputs[:, 0] == start).all()
     assert all(row[length - 1] == end for row, length in zip(targets, lengths, strict=True))

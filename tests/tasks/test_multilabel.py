@@ -20,7 +20,7 @@ def one(tmp_path):
 
 
 def test_each_label_is_a_sigmoid_of_its_own(one):
-    words, labels, _ = one.batch
+    words, labels, *_ = one.batch
     assert one.task.labels.names == ["blue", "red", "round"]
     assert sorted(labels.tolist()) == [[0, 0, 0], [0, 1, 0], [0, 1, 1], [1, 0, 0], [1, 0, 1]]
     loss = F.binary_cross_entropy(one.model(words).sigmoid(), labels, reduction="sum")

@@ -70,7 +70,7 @@ def test_one_network_copies_short_strings_E6(form, least, tmp_path):
 def losses(one, truth):
     """The plain loop: −log p of every true token, where a step reads the true one before or its own."""
     model, total = one.model, 0.0
-    sources, lengths, previous, targets, target_lengths = one.batch
+    sources, lengths, previous, targets, target_lengths, _ = one.batch
     with torch.no_grad():
         for b in range(len(sources)):
             source = model.read(sources[b : b + 1, : lengths[b]], lengths[b : b + 1])
@@ -187,7 +187,7 @@ def test_there_is_no_exposure_gap_where_its_own_outputs_are_the_truth(tmp_path):
 
 def test_label_smoothing_spreads_a_share_over_all_outcomes(tmp_path):
     one = ready("seq2seq", tmp_path, {"training.label_smoothing": 0.2})
-    sources, lengths, previous, targets, target_lengths = one.batch
+    sources, lengths, previous, targets, target_lengths, _ = one.batch
     with torch.no_grad():
         logits = one.model.logits(one.model(one.model.read(sources, lengths), previous, target_lengths))
     gold = torch.cat([row[:n] for row, n in zip(targets, target_lengths, strict=True)])

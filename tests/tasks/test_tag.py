@@ -46,7 +46,7 @@ def test_a_tiny_task_is_learned_T1(crf, data, tmp_path):
 
 def test_a_softmax_at_each_position_T1(tmp_path):
     one = ready("tag", tmp_path, {"model.crf": False})
-    words, tags, _ = one.batch
+    words, tags, *_ = one.batch
     p = one.model(words).softmax(-1)
     expected = -sum(p[b, t, tags[b, t]].log() for b in range(len(tags)) for t in range(words.lengths[b]))
     torch.testing.assert_close(one.task.loss(one.model, one.batch).total, expected)

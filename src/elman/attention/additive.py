@@ -1,5 +1,7 @@
 """Additive: a small network looks at both (row A3; Bahdanau et al. 2015)."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -33,7 +35,8 @@ class Additive(Attention):
         if steps >= query.shape[1]:
             return self.plain_score(query, keys, previous)
         q, k = self.of_query(query), self.bias(keys, previous)
-        parts = [checkpoint(self._scores, part, k, use_reentrant=False) for part in q.split(steps, 1)]
+        again = partial(checkpoint, self._scores, use_reentrant=False, preserve_rng_state=False)
+        parts = [again(part, k) for part in q.split(steps, 1)]
         return torch.cat(parts, 1)
 
     def plain_score(self, query: Tensor, keys: Tensor, previous: Tensor | None) -> Tensor:

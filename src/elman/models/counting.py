@@ -52,7 +52,7 @@ class NgramLM(CountedModel):
 
         def events() -> Iterator[tuple[Tensor, Tensor]]:
             state = None
-            for inputs, targets, lengths in batches():
+            for inputs, targets, lengths, *_ in batches():
                 contexts, after = histories(inputs, lengths, state, self.backoff.depth)
                 state = after if lengths is None else None
                 yield real(contexts, lengths), real(targets, lengths)
@@ -208,7 +208,7 @@ class NgramGenerator(CountedModel):
         self.classes = torch.cat([self._fingerprints(x) for x, *_ in batches()]).unique()
 
         def events() -> Iterator[tuple[Tensor, Tensor]]:
-            for x, previous, tokens, lengths in batches():
+            for x, previous, tokens, lengths, *_ in batches():
                 contexts, _ = histories(previous, lengths, None, depth)
                 yield real(self._with_class(self._class(x), contexts), lengths), real(tokens, lengths)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -158,12 +157,12 @@ class Tokens(nn.Module):
         return learned if self.pretrained is None else torch.cat([learned, self.pretrained(ids)], -1)
 
 
-@dataclass(frozen=True)
-class WordBatch:
+class WordBatch(NamedTuple):
     """The distinct words of a batch, the unknown one first, and where they stand.
 
     tokens (U,): numbers in the vocabulary; vectors (U,): rows of the pretrained table; characters (U, C) with
-    their lengths (U,); places (B, T): which word stands where; lengths (B,). Lengths stay with the CPU.
+    their lengths (U,); places (B, T): which word stands where; lengths (B,). Lengths stay with the CPU, which
+    asks for them, unless it has counted what there is.
     """
 
     tokens: Tensor

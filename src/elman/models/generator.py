@@ -35,7 +35,7 @@ class Generator(nn.Module):
             for first, zero in zip(self.starts, self.rnn.start(len(x)), strict=True)
         )
 
-    def forward(self, x: Tensor, previous: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, x: Tensor, previous: Tensor, lengths: Tensor | None) -> Tensor:
         """Logits (B, T, V) of each token, given the true ones before it (B, T)."""
         logits: Tensor = self.output(self.rnn(self.embedding(previous), lengths, self.start(x)).outputs)
         return logits

@@ -12,6 +12,7 @@ from elman.tensors.products import multiply
 from elman.tensors.tracing import extraordinary, in_autocast
 
 LOSSES = ("cross-entropy", "squared")
+NO_TARGET = -100  # of a row that has no loss, as torch writes it
 ROWS = 256  # whose distributions are in memory at a time
 LOGITS = 1 << 28  # that are in memory at a time where rows need not stay in a cache: 1 GiB in float32
 
@@ -27,15 +28,19 @@ def output_loss(
     """``Σ l(δ)`` over the rows of logits (N, V) with targets (N,).
 
     ``cross-entropy``: l = −Σ_v q_v log y_v;  ``squared``: l = ½‖y − q‖², with y = softmax(logits) and q the
-    target's one-hot vector, smoothed if asked. ``weights`` (V,) count the classes unequally.
+    target's one-hot vector, smoothed if asked. ``weights`` (V,) count the classes unequally. A row whose
+    target is ``NO_TARGET`` has no loss.
     """
     if kind == "cross-entropy":
-        return F.cross_entropy(logits, targets, weights, reduction="sum", label_smoothing=smoothing)
+        return F.cross_entropy(
+            logits, targets, weights, reduction="sum", label_smoothing=smoothing, ignore_index=NO_TARGET
+        )
     logits = logits.float() if logits.dtype.itemsize < 4 else logits  # half precision cannot hold the sum
-    V = logits.shape[-1]
+    V, real = logits.shape[-1], targets != NO_TARGET
+    targets = targets.where(real, 0)
     q = F.one_hot(targets, V).to(logits.dtype) * (1 - smoothing) + smoothing / V
     losses = (softmax(logits, -1) - q).square().sum(-1) / 2  # (N,)
-    return (losses if weights is None else losses * weights[targets]).sum()
+    return (losses if weights is None else losses * weights[targets]).where(real, 0.0).sum()
 
 
 def label_loss(
@@ -67,15 +72,17 @@ def layer_loss(
     *,
     kind: str = "cross-entropy",
     smoothing: float = 0.0,
+    every: bool = True,
 ) -> Tensor:
     """``output_loss`` of the output layer, ``readouts (N, R) weightᵀ + bias``, without keeping logits (N, V).
 
     On the CPU, rows go through the layer in chunks that stay in the cache, and each chunk gives its loss and
     its gradients at once: two thirds of the time of the layer and its loss one after the other. On a GPU it
     is one product of all rows, unless there are so many that parts of them are computed again backward.
+    ``every`` row has a target: none is ``NO_TARGET``.
     """
     given = readouts, weight, bias
-    plain = kind == "cross-entropy" and readouts.is_cpu and not in_autocast(readouts)
+    plain = kind == "cross-entropy" and readouts.is_cpu and not in_autocast(readouts) and every
     if not plain or extraordinary(*given) is not None or not torch.is_grad_enabled():
 
         def loss(rows: Tensor, gold: Tensor) -> Tensor:

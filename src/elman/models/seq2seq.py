@@ -18,7 +18,7 @@ from elman.models.embedding import Tokens
 from elman.models.encoder import Dropout, Encoder, make_network
 from elman.registry import ATTENTIONS, construct
 from elman.tensors.products import affine, apply_layer
-from elman.tensors.rows import Groups, RealSteps, pick, real_rows
+from elman.tensors.rows import Groups, RealSteps, real_rows
 from elman.tensors.tracing import opaque
 
 KEPT = 0.75  # share of the sources that must still be in use, or the others are dropped
@@ -133,28 +133,30 @@ class Seq2Seq(nn.Module):
         start = self.bridge(state if isinstance(self.bridge, Bridge) else last)
         return Source(memory, last if self.every_step else None, start)
 
-    def forward(self, source: Source, previous: Tensor, lengths: Tensor) -> Tensor:
-        """Readouts (N, ·) of all real positions, row by row, given the true tokens before each (B, T)."""
+    def forward(self, source: Source, previous: Tensor, lengths: Tensor | None) -> Tensor:
+        """Readouts (N, ·) of all real positions, row by row, given the true tokens before each (B, T).
+
+        Without lengths all positions are real: nothing after a position changes what it gives.
+        """
         B, T = previous.shape
-        real = real_rows(lengths, T, previous.device)
+        steps = _real_steps(lengths, B, T, previous.device)
         x = self.drop_input(self.target(previous))
         if not self.parallel:
-            found = self._at_once(source, x, lengths, RealSteps(B, T, None if len(real) == B * T else real))
+            found = self._at_once(source, x, lengths, steps)
             if found is None:
-                readouts = torch.stack(list(self._walk(source, B, T, x.unbind(1).__getitem__)), 1)
-                found = pick(readouts.flatten(0, 1), real)
+                found = steps.rows(torch.stack(list(self._walk(source, B, T, x.unbind(1).__getitem__)), 1))
             return self._dropped(found)
         if source.context is not None:
             x = torch.cat([x, source.context[:, None].expand(-1, T, -1)], -1)
         outputs = self.rnn(x, lengths, source.state).outputs
-        rows = pick(outputs.flatten(0, 1), real)
+        rows = steps.rows(outputs)
         if self.attention is None or source.memory is None:
             return self._dropped(self._readout(rows, None))
         context, _ = self.attention(outputs, source.memory)
-        return self._dropped(self._readout(rows, pick(context.flatten(0, 1), real)))
+        return self._dropped(self._readout(rows, steps.rows(context)))
 
     @opaque
-    def _at_once(self, source: Source, x: Tensor, lengths: Tensor, steps: RealSteps) -> Tensor | None:
+    def _at_once(self, source: Source, x: Tensor, lengths: Tensor | None, steps: RealSteps) -> Tensor | None:
         """Readouts (N, ·) of all real positions by one walk; None where the step goes by itself."""
         if self.decoder.obstacle() is not None:
             return None
@@ -180,7 +182,7 @@ class Seq2Seq(nn.Module):
             kept = self.__dict__["_decoder"] = Decoder(*parts)
         return kept
 
-    def mixed(self, source: Source, previous: Tensor, lengths: Tensor, truth: Tensor) -> Tensor:
+    def mixed(self, source: Source, previous: Tensor, lengths: Tensor | None, truth: Tensor) -> Tensor:
         """Logits (N, V) of all real positions where only some of the tokens before are true ones (row E3).
 
         Where ``truth`` (B, T) is False, the decoder reads the argmax of its own last output, without
@@ -200,7 +202,7 @@ class Seq2Seq(nn.Module):
 
         for readout in self._walk(source, B, T, feed):
             logits.append(self.logits(self._dropped(readout)))
-        return pick(torch.stack(logits, 1).flatten(0, 1), real_rows(lengths, T, previous.device))
+        return _real_steps(lengths, B, T, previous.device).rows(torch.stack(logits, 1))
 
     def logits(self, readouts: Tensor) -> Tensor:
         """(N, V) for readouts (N, ·)."""
@@ -372,6 +374,11 @@ class ActiveSources:
             self.source = Source(memory, None if context is None else context[index], None)
             self.examples = live
         return self.source, torch.searchsorted(self.examples, examples)
+
+
+def _real_steps(lengths: Tensor | None, B: int, T: int, device: torch.device) -> RealSteps:
+    real = None if lengths is None else real_rows(lengths, T, device)
+    return RealSteps(B, T, None if real is None or len(real) == B * T else real)
 
 
 def first_of(state: Any) -> Tensor:

@@ -2,6 +2,7 @@
 
 SHARED = (  # files that are no task
     "base",
+    "buckets",
     "class2seq_writer",
     "classes",
     "defaults",

@@ -74,6 +74,7 @@ class Task(ABC, Generic[M, B]):
 
     text_fields: fields whose unit may have learned something, by their names in the run's files.
     generation, scorer, chooser: what its models can do besides, if they can.
+    unrecordable: why its updates cannot be recorded as CUDA graphs, if they cannot.
 
     >>> from elman.tasks.tag import Tag, TagSettings
     >>> Tag(TagSettings(task="tag")).generation is None  # it writes nothing
@@ -88,7 +89,12 @@ class Task(ABC, Generic[M, B]):
     listed: ClassVar[bool] = False  # an example is a list of words, not one text
     holds_out: ClassVar[bool] = True  # a part of the training file serves as validation data
     stratum: ClassVar[str | None] = None  # the role of labels: of each, the same share is held out
+    buckets: ClassVar[bool] = False  # its batches are as ``buckets.BucketedBatch`` says
     held_out_block = 1  # examples that stay together when some are held out
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.buckets = vars(cls).get("buckets", False)  # with a loss of its own, a class says it anew
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -96,6 +102,7 @@ class Task(ABC, Generic[M, B]):
         self.generation: Generation[M] | None = None
         self.scorer: Scorer | None = None
         self.chooser: Chooser | None = None
+        self.unrecordable: str | None = None
 
     # From files to numbers
 

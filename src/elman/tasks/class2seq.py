@@ -30,6 +30,7 @@ from elman.models.generator import Generator
 from elman.models.losses import output_loss
 from elman.registry import CELLS, NETWORKS
 from elman.tasks.base import Judges, Loss, Measures, Task, network_kind
+from elman.tasks.buckets import Counts, bucket, real_targets, widened
 from elman.tasks.class2seq_writer import Class2SeqWriter
 from elman.tasks.classes import ClassField
 from elman.tasks.examples import Examples, device_of, shifted, tensor
@@ -94,12 +95,23 @@ class Class2SeqSettings(Config):
 
 
 class Class2SeqBatch(NamedTuple):
-    """Class vectors (B, P), previous tokens (B, T), tokens (B, T) and, with the CPU, lengths (B,)."""
+    """Class vectors (B, P), previous tokens (B, T), tokens (B, T) and, with the CPU, lengths (B,).
+
+    Where the ``counts`` are known, there are none, and padding has no token.
+    """
 
     classes: Tensor
     previous: Tensor
     tokens: Tensor
-    lengths: Tensor
+    lengths: Tensor | None
+    counts: Counts | None = None
+
+    def bucketed(self) -> Class2SeqBatch:
+        x, previous, tokens, lengths, _ = self
+        assert lengths is not None
+        T, N = bucket(tokens.shape[1]), int(lengths.sum())
+        targets = real_targets(tokens, lengths, T)
+        return Class2SeqBatch(x, widened(previous, T), targets, None, Counts(N, len(tokens), N))
 
 
 class Class2Seq(Task[Generator, Class2SeqBatch]):
@@ -108,6 +120,7 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
     Settings = Class2SeqSettings
     roles: ClassVar[tuple[str, ...]] = ("class", "sequence")
     measured: ClassVar[tuple[str, ...]] = ("token",)
+    buckets = True
     holds_out = False
     config: Class2SeqSettings
     generation: Generation[Generator]
@@ -205,7 +218,7 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
         settings = self.config.training
         logits, targets = _outputs(model, batch)
         total = output_loss(logits, targets, kind=settings.loss, smoothing=settings.label_smoothing)
-        return Loss(total, len(targets), len(batch.tokens), len(targets))
+        return Loss(total, *(batch.counts or Counts(len(targets), len(batch.tokens), len(targets))))
 
     @torch.no_grad()
     def evaluate(
@@ -288,6 +301,8 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
 def _outputs(model: Generator, batch: Class2SeqBatch) -> tuple[Tensor, Tensor]:
     """Logits (N, V) and tokens (N,) of the real positions."""
     logits = model(batch.classes, batch.previous, batch.lengths)
+    if batch.lengths is None:
+        return logits.flatten(0, 1), batch.tokens.flatten()
     real = real_rows(batch.lengths, batch.tokens.shape[1], batch.tokens.device)
     return pick(logits.flatten(0, 1), real), batch.tokens.flatten()[real]
 

@@ -27,6 +27,7 @@ from elman.models.embedding import Ngrams, WordBatch
 from elman.models.losses import label_loss, output_loss
 from elman.registry import POOLINGS
 from elman.tasks.base import Chances, Judges, Loss, Measures, network_kind
+from elman.tasks.buckets import Counts, bucketed_words
 from elman.tasks.examples import Examples, device_of, tensor, unseen_measures
 from elman.tasks.generation import Partners
 from elman.tasks.predictions import Prediction
@@ -82,12 +83,20 @@ class ClassifySettings(WordConfig):
 class ClassifyBatch(NamedTuple):
     """Words, and the label (B,) of each text, or those that it has (B, K); and those that training never saw.
 
-    An unseen one is −1 among (B,), and none of (B, K).
+    An unseen one is −1 among (B,), and none of (B, K). Labels that count unequally have weights (K,).
     """
 
     words: WordBatch
     labels: Tensor
     unseen: Sequence[Sequence[str]] = ()
+    weights: Tensor | None = None
+    counts: Counts | None = None
+
+    def counted(self) -> Counts:
+        return Counts(len(self.labels), len(self.labels), int(self.words.lengths.sum()))
+
+    def bucketed(self) -> "ClassifyBatch":
+        return self._replace(words=bucketed_words(self.words), unseen=(), counts=self.counted())
 
 
 class Classify(WordTask[Classifier, ClassifyBatch]):
@@ -96,6 +105,7 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
     Settings = ClassifySettings
     roles: ClassVar[tuple[str, ...]] = ("text", "label")
     stratum = "label"
+    buckets = True
     config: ClassifySettings
 
     def __init__(self, config: ClassifySettings) -> None:
@@ -210,7 +220,8 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         else:
             labels = np.concatenate(rows).astype(np.int64)
         words = self._word_batch(examples, key, device)
-        return ClassifyBatch(words, tensor(labels, device), examples.texts("unseen", key))
+        unseen = examples.texts("unseen", key)
+        return ClassifyBatch(words, tensor(labels, device), unseen, self._weights(device))
 
     def loss(
         self, model: Classifier, batch: ClassifyBatch, *, carry: Any = None, progress: float = 1.0
@@ -222,9 +233,9 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
             labels,
             kind=settings.loss,
             smoothing=settings.label_smoothing,
-            weights=self._weights(labels.device),
+            weights=batch.weights,
         )
-        return Loss(total, len(labels), len(labels), int(batch.words.lengths.sum()))
+        return Loss(total, *(batch.counts or batch.counted()))
 
     @torch.no_grad()
     def evaluate(

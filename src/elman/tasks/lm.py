@@ -31,6 +31,7 @@ from elman.models.embedding import Tokens
 from elman.models.language_model import LanguageModel
 from elman.models.losses import layer_loss, output_loss
 from elman.tasks.base import Loss, Measures, Task, network_kind
+from elman.tasks.buckets import Counts, bucket, real_targets, widened
 from elman.tasks.defaults import usual_limit
 from elman.tasks.examples import Examples, device_of, shifted, tensor
 from elman.tasks.generation import Generation, Partners
@@ -87,11 +88,23 @@ class LmSettings(Config):
 
 
 class LmBatch(NamedTuple):
-    """Inputs (B, T), targets (B, T) and, with the CPU, lengths (B,); a stream has no padding, so none."""
+    """Inputs (B, T), targets (B, T) and, with the CPU, lengths (B,); a stream has no padding, so none.
+
+    Nor has a batch whose ``counts`` are known: there, padding has no target.
+    """
 
     inputs: Tensor
     targets: Tensor
     lengths: Tensor | None
+    counts: Counts | None = None
+
+    def bucketed(self) -> LmBatch:
+        (B, T), lengths = self.inputs.shape, self.lengths
+        if lengths is None:
+            return self._replace(counts=Counts(B * T, B, B * T))
+        T, N = bucket(T), int(lengths.sum())
+        targets = real_targets(self.targets, lengths, T)
+        return LmBatch(widened(self.inputs, T), targets, None, Counts(N, B, N))
 
 
 class Lm(Task[LanguageModel, LmBatch]):
@@ -100,6 +113,7 @@ class Lm(Task[LanguageModel, LmBatch]):
     Settings = LmSettings
     roles: ClassVar[tuple[str, ...]] = ("text",)
     measured: ClassVar[tuple[str, ...]] = ("token",)
+    buckets = True
     config: LmSettings
     generation: Generation[LanguageModel]
 
@@ -221,17 +235,12 @@ class Lm(Task[LanguageModel, LmBatch]):
         rows, targets = _real(outputs, batch)
         kind, smoothing = self.config.training.loss, self.config.training.label_smoothing
         if isinstance(model, LanguageModel):
-            total = layer_loss(*model.layer(rows), targets, kind=kind, smoothing=smoothing)
+            every = batch.counts is None or self.streams
+            total = layer_loss(*model.layer(rows), targets, kind=kind, smoothing=smoothing, every=every)
         else:
             total = output_loss(model.logits(rows), targets, kind=kind, smoothing=smoothing)
-        count = len(targets)
-        return Loss(
-            total,
-            count,
-            len(batch.inputs),
-            count,
-            map_tensors(Tensor.detach, state) if self.streams else None,
-        )
+        counts = batch.counts or Counts(len(targets), len(batch.inputs), len(targets))
+        return Loss(total, *counts, map_tensors(Tensor.detach, state) if self.streams else None)
 
     @torch.no_grad()
     def evaluate(

@@ -48,12 +48,16 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
     Settings = Seq2SeqSettings
     roles: ClassVar[tuple[str, ...]] = SIDES
     measured: ClassVar[tuple[str, ...]] = SIDES
+    buckets = True
     positions = 8000
     config: Seq2SeqSettings
     generation: Generation[Model]
 
     def __init__(self, config: Seq2SeqSettings) -> None:
         super().__init__(config)
+        training = config.training
+        if training.teacher_forcing < 1 and training.teacher_forcing_schedule != "constant":
+            self.unrecordable = "training.teacher_forcing changes from update to update"
         text = config.text
         self.source, self.target = (
             TextField(text.side(name), vectors=text.side(name).vectors, remove=getattr(text, name).remove)
@@ -250,8 +254,9 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
             total = output_loss(logits, gold, kind=settings.loss, smoothing=smoothing)
         else:
             layer = model(source, batch.previous, batch.lengths), model.output_weight, model.bias
-            total = layer_loss(*layer, gold, kind=settings.loss, smoothing=smoothing)
-        return Loss(total, len(gold), len(batch.sources), len(gold) + int(batch.source_lengths.sum()))
+            every = batch.counts is None
+            total = layer_loss(*layer, gold, kind=settings.loss, smoothing=smoothing, every=every)
+        return Loss(total, *(batch.counts or batch.counted()))
 
     # What a model is worth and writes
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from elman.models.losses import output_loss
 from elman.models.seq2seq import Seq2Seq as Model
 from elman.tasks.base import Measures, Task
+from elman.tasks.buckets import Counts, bucket, checked, real_targets, widened
 from elman.tasks.examples import Examples, device_of, unpacked
 from elman.tensors.rows import real_rows
 
@@ -16,18 +17,41 @@ from elman.tensors.rows import real_rows
 class Seq2SeqBatch(NamedTuple):
     """Sources (B, S) and their lengths (B,); previous tokens, targets (B, T) and their lengths (B,).
 
-    Lengths stay with the CPU, which asks for them.
+    Lengths stay with the CPU, which asks for them. Where the ``counts`` are known it does not: the source's
+    lie beside the rest, targets have none, and padding among them is no target.
     """
 
     sources: Tensor
     source_lengths: Tensor
     previous: Tensor
     targets: Tensor
-    lengths: Tensor
+    lengths: Tensor | None
+    counts: Counts | None = None
 
     def gold(self) -> Tensor:
         """(N,) the targets of the real positions."""
+        if self.lengths is None:
+            return self.targets.flatten()
         return self.targets.flatten()[real_rows(self.lengths, self.targets.shape[1], self.targets.device)]
+
+    def counted(self) -> Counts:
+        """What the lengths come to."""
+        assert self.lengths is not None
+        N = int(self.lengths.sum())
+        return Counts(N, len(self.sources), N + int(self.source_lengths.sum()))
+
+    def bucketed(self) -> "Seq2SeqBatch":
+        """In a shape that comes again."""
+        assert self.lengths is not None
+        S, T = self.sources.shape[1], bucket(self.targets.shape[1])
+        return Seq2SeqBatch(
+            widened(self.sources, bucket(S)),
+            checked(self.source_lengths, S),
+            widened(self.previous, T),
+            real_targets(self.targets, self.lengths, T),
+            None,
+            self.counted(),
+        )
 
 
 PairTask = Task[Model, Seq2SeqBatch]

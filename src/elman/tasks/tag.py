@@ -21,6 +21,7 @@ from elman.models.embedding import WordBatch
 from elman.models.losses import output_loss
 from elman.models.tagger import Tagger
 from elman.tasks.base import Chances, Judges, Loss, Measures, network_kind
+from elman.tasks.buckets import Counts, bucketed_words, real_targets
 from elman.tasks.examples import Examples, device_of, tensor, unseen_measures
 from elman.tasks.generation import Partners
 from elman.tasks.predictions import Prediction
@@ -60,11 +61,24 @@ class TagSettings(WordConfig):
 
 
 class TagBatch(NamedTuple):
-    """Words, and the tag (B, T) of each; of a tag that training never saw, −1, and what it is."""
+    """Words, and the tag (B, T) of each; of a tag that training never saw, −1, and what it is.
+
+    Where the ``counts`` are known, padding has no tag.
+    """
 
     words: WordBatch
     tags: Tensor
     unseen: Sequence[Sequence[str]] = ()
+    counts: Counts | None = None
+
+    def counted(self) -> Counts:
+        count = int(self.words.lengths.sum())
+        return Counts(count, len(self.tags), count)
+
+    def bucketed(self) -> TagBatch:
+        words = bucketed_words(self.words)
+        tags = real_targets(self.tags, words.lengths, words.places.shape[1])
+        return TagBatch(words, tags, (), self.counted())
 
 
 class Tagged(NamedTuple):
@@ -81,6 +95,7 @@ class Tag(WordTask[Tagger, TagBatch]):
     Settings = TagSettings
     roles: ClassVar[tuple[str, ...]] = ("word", "tag")
     stratum = "tag"
+    buckets = True
     listed = True
     config: TagSettings
     legal: bool  # do the training data obey the scheme of their tags? Then only legal transitions are decoded
@@ -173,13 +188,12 @@ class Tag(WordTask[Tagger, TagBatch]):
 
     def loss(self, model: Tagger, batch: TagBatch, *, carry: Any = None, progress: float = 1.0) -> Loss:
         scores, lengths = model(batch.words), batch.words.lengths
-        count = int(lengths.sum())
         if model.crf is not None:
             total = -model.crf.log_likelihood(scores, batch.tags, lengths).sum()
         else:
             kind, smoothing = self.config.training.loss, self.config.training.label_smoothing
             total = output_loss(*_real(scores, batch), kind=kind, smoothing=smoothing)
-        return Loss(total, count, len(batch.tags), count)
+        return Loss(total, *(batch.counts or batch.counted()))
 
     @torch.no_grad()
     def evaluate(
@@ -308,6 +322,8 @@ def _words(text: str | list[str]) -> list[str]:
 
 def _real(scores: Tensor, batch: TagBatch) -> tuple[Tensor, Tensor]:
     """Scores (N, K) and tags (N,) of the real positions whose tag is known."""
+    if batch.counts is not None:  # what is not real has no tag
+        return scores.flatten(0, 1), batch.tags.flatten()
     real = real_rows(batch.words.lengths, scores.shape[1], scores.device)
     if any(batch.unseen):
         real = real[batch.tags.flatten()[real] >= 0]

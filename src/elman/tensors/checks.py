@@ -1,7 +1,9 @@
 """Checks of arguments: each names the argument, its value and the rule."""
 
 import operator
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from keyword import iskeyword
 from typing import Any
 from unicodedata import normalize
@@ -11,6 +13,8 @@ from torch import Tensor
 
 from elman.errors import ArgumentError, ShapeError
 from elman.tensors.tracing import exporting
+
+_known: ContextVar[bool] = ContextVar("_known", default=False)  # whether lengths on a GPU were looked at
 
 
 def check_size(name: str, value: Any, *, least: int = 1) -> int:
@@ -115,6 +119,16 @@ def check_lengths(lengths: Any, B: int, T: int, device: torch.device) -> Tensor:
     return look_at_lengths(lengths, B, T, device)[0]
 
 
+@contextmanager
+def known_lengths() -> Iterator[None]:
+    """Inside, lengths that lie on a GPU were looked at before they got there, so it is not waited for."""
+    before = _known.set(True)
+    try:
+        yield
+    finally:
+        _known.reset(before)
+
+
 def look_at_lengths(lengths: Any, B: int, T: int, device: torch.device) -> tuple[Tensor, bool]:
     """Check lengths, and tell whether that is all that can be done about their values.
 
@@ -134,7 +148,8 @@ def look_at_lengths(lengths: Any, B: int, T: int, device: torch.device) -> tuple
     checked: Tensor = lengths.long()
     if checked.is_meta and device.type != "meta":
         raise ShapeError("lengths is a tensor without values (meta); it must hold whole numbers")
-    recorded = checked.is_meta or (checked.is_cuda and torch.cuda.is_current_stream_capturing())
+    known = checked.is_cuda and (_known.get() or torch.cuda.is_current_stream_capturing())
+    recorded = checked.is_meta or known
     looked = not (recorded or torch.compiler.is_compiling())
     if exporting():  # the exported program looks for itself
         inside = ((checked >= 1) & (checked <= T)).all()

@@ -30,6 +30,18 @@ def named_tensors(name: str, fields: tuple[str, ...]) -> type[NamedTensors]:
     return cast(type[NamedTensors], namedtuple(name, fields))
 
 
+def tensors_in(nested: object) -> list[Tensor]:
+    """All tensors of a nesting of tuples, lists and dicts, in their order."""
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(note, nested)
+    return found
+
+
 def map_tensors(change: Callable[[Tensor], Tensor], nested: N) -> N:
     """The same nesting of tuples, lists and dicts, with every tensor in it changed.
 

@@ -37,7 +37,13 @@ class Pooling(nn.Module):
         outputs = check_tensor("outputs", unrolled.outputs, ("B", "T", self.width))
         B, T, _ = outputs.shape
         real = outputs.new_ones(B, T, dtype=torch.bool)
-        if lengths is None or (B == 1 and int(torch.as_tensor(lengths)) == T):  # which may be very long
+        if lengths is None or (B == 1 and _is_whole(lengths, T)):  # which may be very long
             return self.pool(outputs, real)
         real = length_mask(check_lengths(lengths, B, T, outputs.device), T)
         return self.pool(outputs.masked_fill(~real[..., None], self.padding), real)
+
+
+def _is_whole(length: Any, T: int) -> bool:
+    """Whether the only row has no padding; a GPU is not asked, since it would be waited for."""
+    length = torch.as_tensor(length)
+    return length.is_cpu and int(length) == T
