@@ -108,7 +108,7 @@ def test_the_log_is_as_documented(finished):
     assert kinds == ["start", *[*["update"] * 4, "validation"] * 3, "end"]
     assert set(found[0]) == {
         *("event", "update", "task", "parameters", "examples", "tokens"),
-        *("dev_examples", "updates", "metric", "notes", "time"),
+        *("dev_examples", "updates", "graphs", "metric", "notes", "time"),
     }
     updates = [event for event in found if event["event"] == "update"]
     assert [event["update"] for event in updates] == list(range(5, 61, 5))

@@ -64,14 +64,14 @@ def outputs_of(trainer, batch):
     model = trainer.model
     match trainer.task.config.task:
         case "classify":
-            words, labels, _ = batch
+            words, labels, *_ = batch
             return model(words), labels
         case "lm":
-            inputs, targets, lengths = batch
+            inputs, targets, lengths, _ = batch
             assert len(inputs) == 1  # nothing is padded
             return model.logits(model(inputs, lengths)[0])[0], targets[0]
         case "class2seq":
-            x, previous, tokens, lengths = batch
+            x, previous, tokens, lengths, _ = batch
             return model(x.to(model.output.weight.dtype), previous, lengths)[0], tokens[0]
 
 

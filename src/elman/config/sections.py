@@ -214,6 +214,9 @@ class TrainingSettings(Section):
     threads: Count | None = setting(
         None, "threads of torch; kept, so that a continued run adds in the same order"
     )
+    graphs: Literal["auto", "off"] = setting(
+        "auto", "on cuda, updates of a shape that comes again are recorded as CUDA graphs; off: never"
+    )
     precision: Annotated[
         str, OneOf("elman.training.precision:PRECISIONS", "elman.training.precision:usable_precisions")
     ] = setting("float32", "of matrix products; tf32: on cuda only, 16-bit ones: by autocast")

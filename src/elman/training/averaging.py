@@ -48,19 +48,37 @@ class Averaging:
         """Let the tail begin with the next update; it begins only once, and other kinds need no start."""
         self.started = self.started or self.kind == "tail"
 
-    @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         """Take the weights as they are after an update into the average."""
+        self.take(model)
+        self.advance()
+
+    @torch.no_grad()
+    def take(self, model: nn.Module, share: Tensor | None = None) -> None:
+        """The same, but for the counting; the share may be a number on the device of the weights."""
         if not self.started:
             return
         weights = dict(model.named_parameters())
         if self.count == 0:
             self._average = {name: _copied(weight) for name, weight in weights.items()}
-        else:
-            averages = list(self._average.values())
-            news = [weights[name].to(average.dtype) for name, average in self._average.items()]
-            torch._foreach_lerp_(averages, news, self._share())
-        self.count += 1
+            return
+        averages = list(self._average.values())
+        news = [weights[name].to(average.dtype) for name, average in self._average.items()]
+        if share is None:
+            torch._foreach_lerp_(averages, news, self.share)
+            return
+        torch._foreach_sub_(averages, news)  # a ← (a − w) (1 − s) + w: torch has no lerp by such a number
+        torch._foreach_mul_(averages, 1 - share)
+        torch._foreach_add_(averages, news)
+
+    def advance(self) -> None:
+        """Count the weights that were taken."""
+        self.count += self.started
+
+    @property
+    def phase(self) -> str:
+        """What taking weights does: nothing, make an average of the first, or go on with it."""
+        return "none" if not self.started else "first" if self.count == 0 else "next"
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
@@ -97,8 +115,9 @@ class Averaging:
         self.started, self.count = state["started"], state["count"]
         self._average = {name: tensors[name].to(weight.device, copy=True) for name, weight in weights.items()}
 
-    def _share(self) -> float:
-        """Of the new weights in the average."""
+    @property
+    def share(self) -> float:
+        """Of the next weights in the average."""
         if self.kind == "tail":
             return 1 / (self.count + 1)
         return 1 - min(self.decay, (1 + self.count) / (10 + self.count))

@@ -2,8 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from elman.config import options_of
 from elman.errors import DivergedError
 from elman.models.counting import CountedModel
 from elman.registry import SCHEDULES, construct
-from elman.tasks.base import AnyTask, Loss, Measures, chosen_metric
+from elman.tasks.base import AnyTask, Measures, chosen_metric
 from elman.tasks.examples import Examples
 from elman.text.batches import EpochBatches
 from elman.training.averaging import Averaging
@@ -23,17 +22,17 @@ from elman.training.earlier_weights import parted, parted_optimizer
 from elman.training.numbers import UpdateNumbers
 from elman.training.optim import (
     clip_gradients,
-    gradient_norm,
     load_optimizer_tensors,
     make_optimizer,
     optimizer_tensors,
     set_rate,
-    skipping,
 )
 from elman.training.position import Position, Update, Validation, finite
-from elman.training.precision import autocast, products
+from elman.training.precision import products
+from elman.training.recorded import RecordedUpdates
 from elman.training.schedules.base import Schedule
 from elman.training.snapshots import flatten, random_states, set_random_states, unflatten
+from elman.training.update import Batch, Carry, Computed, UpdateComputation
 
 RARELY = 300  # updates that lie between two validations at least, however short an epoch is
 OFTEN = 2000  # and at most, however long it is
@@ -57,10 +56,9 @@ class Trainer:
         self.metric, self.higher_is_better = chosen_metric(task)
         self.settings = settings = task.config.training
         self.position = Position()
-        self.carry: Any = None
+        self.carry: Carry = None
         self.deferred = device.type == "cuda"
         self.pending: UpdateNumbers | None = None  # of the last update, if not in the position yet
-        self.weights = list(model.parameters())
         self.counted = model if isinstance(model, CountedModel) else None
         self.optimizer = SGD([{"params": []}]) if self.counted else self._make_optimizer()
         self.schedule: Schedule = construct(
@@ -69,9 +67,12 @@ class Trainer:
             named="training.schedule_options",
         )
         self.averaging = Averaging(settings.averaging or "none", decay=settings.average_decay)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
         batches = task.epoch(examples, 0)
         self.n = batches.examples  # of (λ/n) R(w)
+        self.computation = UpdateComputation(
+            task, model, self.optimizer, self.averaging, settings, device, self.n
+        )
+        self.recorded = RecordedUpdates(self.computation)
         self.epoch_updates = -(-len(batches) // settings.accumulate)
         self.total = (settings.epochs or 1) * self.epoch_updates
         if settings.max_steps is not None:
@@ -113,74 +114,62 @@ class Trainer:
         keys = [batches[k] for k in range(now.batch, min(now.batch + self.settings.accumulate, len(batches)))]
         if now.batch == 0:
             self.carry = None
-        progress = now.update / max(1, self.total - 1)
         if not self.model.training:
             self.model.train()
-        self.optimizer.zero_grad(set_to_none=True)
-        losses: list[Loss] = []
-        objectives: list[Tensor] = []
-        reading = 0.0
+        begin = time.perf_counter()
+        given = [self._collate(key) for key in keys]
+        reading = time.perf_counter() - begin
+        rate = self.schedule.rate(self.settings.learning_rate or 0.0, now.update + 1, self.total)
+        set_rate(self.optimizer, rate)
+        self.computation.prepare(given, rate, now.update / max(1, self.total - 1))
         with products(self.settings.precision):
-            for key in keys:
-                begin = time.perf_counter()
-                batch = self.task.collate(self.examples, key, self.device)
-                reading += time.perf_counter() - begin
-                with autocast(self.settings.precision, self.device):
-                    loss = self.task.loss(self.model, batch, carry=self.carry, progress=progress)
-                self.carry = loss.carry
-                objectives.append(self._objective(loss, alone=len(keys) == 1))
-                self.scaler.scale(objectives[-1]).backward()
-                losses.append(loss)
-            numbers = self._step(losses, objectives)
+            numbers, found = self._compute(given) if self.deferred else self._compute_at_once(given)
+        self.carry = found.carry
+        self.averaging.advance()
         now = self.position
         self.position = replace(
             now,
             update=now.update + 1,
             batch=now.batch + len(keys),
             log_count=now.log_count + numbers.count,
-            log_tokens=now.log_tokens + sum(loss.tokens for loss in losses),
+            log_tokens=now.log_tokens + sum(one.tokens for one in found.counts),
             log_updates=now.log_updates + 1,
         )
         if self.position.batch >= len(batches):
             self._end_epoch()
         elif self.position.update >= (self.settings.max_steps or math.inf):
             self._finish("max_steps")
-        rate = self.optimizer.param_groups[0]["lr"]
         return Update(numbers, rate, reading, time.perf_counter() - start)
 
-    def _objective(self, loss: Loss, *, alone: bool) -> Tensor:
-        """``Σ l(δ) + (λ/n) R(w)`` of every example, over the number of losses where the mean is asked."""
-        total = loss.total
-        settings = self.settings
-        if settings.regulariser != "none" and settings.regularisation:
-            size = loss.examples * settings.regularisation / self.n
-            total = total + size * penalty(self.model, settings.regulariser)
-        return total / loss.count if settings.reduction == "mean" and alone else total
+    def _collate(self, key: object) -> Batch:
+        """A batch: on the device, or where shapes are to come again still with the CPU."""
+        if not self.computation.bucketed:
+            return self.task.collate(self.examples, key, self.device)
+        return self.task.collate(self.examples, key, torch.device("cpu")).bucketed()
 
-    def _step(self, losses: list[Loss], objectives: list[Tensor]) -> UpdateNumbers:
-        """One step of the optimiser; what is not finite never reaches the weights."""
-        settings = self.settings
-        self.scaler.unscale_(self.optimizer)
-        if len(losses) > 1 and settings.reduction == "mean":
-            gradients = [weight.grad for weight in self.weights if weight.grad is not None]
-            torch._foreach_div_(gradients, sum(loss.count for loss in losses))
-        norm = gradient_norm(self.weights)
-        numbers = UpdateNumbers(self.position.update + 1, losses, objectives, norm)
-        if not self.deferred:
-            self._note(numbers)
-        if settings.clip and (self.deferred or settings.clip < numbers.norm < math.inf):
-            clip_gradients(self.weights, norm, settings.clip)
-        rate = settings.learning_rate or 0.0
-        set_rate(self.optimizer, self.schedule.rate(rate, self.position.update + 1, self.total))
-        guarded = self.deferred and not self.scaler.is_enabled()  # a scaler skips by itself
-        with skipping(self.optimizer, numbers.broken()) if guarded else nullcontext():
-            self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.averaging.update(self.model)
-        if self.deferred:
-            self._read_pending()
-            self.pending = numbers
-        return numbers
+    def _compute(self, batches: Sequence[Batch]) -> tuple[UpdateNumbers, Computed]:
+        """An update whose numbers nobody waits for, recorded or not."""
+        phase = self.averaging.phase
+        found = self.recorded.run(batches, self.carry, None if phase == "first" else phase)
+        numbers = self._numbers(found)
+        self._read_pending()
+        self.pending = numbers
+        return numbers, found
+
+    def _compute_at_once(self, batches: Sequence[Batch]) -> tuple[UpdateNumbers, Computed]:
+        """An update whose numbers are looked at before it changes a weight."""
+        update, limit = self.computation, self.settings.clip
+        found, norm = update.gradients(update.moved(batches), self.carry)
+        numbers = self._numbers(found)
+        self._note(numbers)
+        if limit and limit < numbers.norm < math.inf:
+            clip_gradients(update.weights, norm, limit)
+        update.descend()
+        return numbers, found
+
+    def _numbers(self, found: Computed) -> UpdateNumbers:
+        count = sum(one.losses for one in found.counts)
+        return UpdateNumbers(self.position.update + 1, found.numbers, count)
 
     def _read_pending(self) -> None:
         """Take the numbers of the last update into the position, where they are not there yet."""
@@ -197,7 +186,7 @@ class Trainer:
                 f"the loss is {loss} at update {numbers.update}; the last checkpoint is unharmed. "
                 f"{self._advice()}"
             )
-        if not math.isfinite(numbers.norm) and not self.scaler.is_enabled():
+        if not math.isfinite(numbers.norm) and not self.computation.scaler.is_enabled():
             raise DivergedError(
                 f"the gradient is {numbers.norm} at update {numbers.update}; the last checkpoint is sound. "
                 "Lower training.learning_rate"
@@ -307,7 +296,7 @@ class Trainer:
             "optimizer": values,
             "schedule": self.schedule.state_dict(),
             "averaging": self.averaging.state_dict(),
-            "scaler": self.scaler.state_dict(),
+            "scaler": self.computation.scaler.state_dict(),
             "carry": shape,
         }
         return {"model": {**weights, **averages}, "optimizer": tensors, "extra": extra, "state": state}
@@ -321,6 +310,7 @@ class Trainer:
     ) -> None:
         """Stand exactly where ``snapshot`` was taken."""
         self.pending = None
+        self.recorded.forget()
         raw = {
             name.removeprefix("weights."): one for name, one in extra.items() if name.startswith("weights.")
         }
@@ -331,7 +321,7 @@ class Trainer:
         self.schedule.load_state_dict(state["schedule"])
         averages = parted(self.model, {name: model[name] for name in raw})
         self.averaging.load_tensors(self.model, averages, state["averaging"])
-        self.scaler.load_state_dict(state["scaler"])
+        self.computation.scaler.load_state_dict(state["scaler"])
         self.carry = unflatten(state["carry"], extra, self.device)
         states = {name[4:]: one for name, one in extra.items() if name.startswith("rng.")}
         set_random_states(states, self.device)
@@ -340,10 +330,3 @@ class Trainer:
 
 def count_parameters(model: nn.Module) -> int:
     return sum(weight.numel() for weight in model.parameters())
-
-
-def penalty(model: nn.Module, kind: str) -> Tensor:
-    """``R(w)``: Σ|w| or ½ Σw² over all weights."""
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    parts = [weight.abs().sum() if kind == "l1" else weight.square().sum() / 2 for weight in weights]
-    return torch.stack(parts).sum()

@@ -6,7 +6,15 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from elman.tasks.base import Loss
+
+def stacked(objectives: Sequence[Tensor], totals: Sequence[Tensor], norm: Tensor) -> Tensor:
+    """The objectives and losses of all batches and the norm of the gradient, in one tensor where they are."""
+    return torch.stack([scalar.detach() for scalar in (*objectives, *totals, norm)])
+
+
+def broken(stacked: Tensor) -> Tensor:
+    """On the device: 1 where a number is not finite, else 0."""
+    return (~stacked.isfinite().all()).float()
 
 
 class UpdateNumbers:
@@ -15,19 +23,19 @@ class UpdateNumbers:
     They are asked for at once and waited for at the first reading only: a GPU that has the next update
     to work on meanwhile never stands still for them.
 
-    >>> numbers = UpdateNumbers(1, [Loss(torch.tensor(6.0), 3, 1, 3)], [torch.tensor(2.0)], torch.tensor(0.5))
+    >>> numbers = UpdateNumbers(1, stacked([torch.tensor(2.0)], [torch.tensor(6.0)], torch.tensor(0.5)), 3)
     >>> numbers.total, numbers.count, numbers.objective, numbers.norm
     (6.0, 3, 2.0, 0.5)
     """
 
-    def __init__(
-        self, update: int, losses: Sequence[Loss], objectives: Sequence[Tensor], norm: Tensor
-    ) -> None:
-        self.update = update
-        self.losses = len(losses)
-        self.count = sum(loss.count for loss in losses)
-        scalars = [*objectives, *(loss.total for loss in losses), norm]
-        self.stacked = torch.stack([scalar.detach() for scalar in scalars])
+    def __init__(self, update: int, stacked: Tensor, count: int) -> None:
+        """
+        Args:
+            stacked: the numbers on the device, as ``stacked`` puts them together.
+            count: of losses in all batches.
+        """
+        self.update, self.stacked, self.count = update, stacked, count
+        self.losses = (len(stacked) - 1) // 2
         self._here = self.stacked.to("cpu", non_blocking=self.stacked.is_cuda)  # into pinned memory
         self._arrived: torch.cuda.Event | None = None
         if self.stacked.is_cuda:
@@ -48,10 +56,6 @@ class UpdateNumbers:
     def norm(self) -> float:
         """Of the gradient, before it is clipped."""
         return self._values[-1]
-
-    def broken(self) -> Tensor:
-        """On the device: 1 where a number is not finite, else 0."""
-        return (~self.stacked.isfinite().all()).float()
 
     @cached_property
     def _values(self) -> list[float]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
-from torch.optim import Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from elman.errors import ArgumentError, RunError
 from elman.registry import OPTIMIZERS, construct, parameters_of
@@ -52,6 +52,44 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
     """The learning rate of the next update."""
     for group in optimizer.param_groups:
         group["lr"] = rate
+
+
+def reads_rate_on_device(optimizer: Optimizer) -> bool:
+    """Whether its step is a fused kernel of torch on a GPU, which takes the rate as a number there."""
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    known = type(optimizer).__module__.startswith(("elman.training.optimizers.", "torch.optim."))
+    fused = all(group.get("fused") for group in optimizer.param_groups)
+    return known and fused and isinstance(optimizer, (Adam, AdamW, SGD)) and all(w.is_cuda for w in weights)
+
+
+@contextmanager
+def at_rate(optimizer: Optimizer, rate: Tensor | None) -> Iterator[None]:
+    """Inside, a step reads the learning rate from the device, where there is one; it stays a float in groups.
+
+    So one that is recorded goes by the rate of the moment, and one that is not rounds it alike.
+    """
+    before = [group["lr"] for group in optimizer.param_groups]
+    try:
+        for group in optimizer.param_groups if rate is not None else ():
+            group["lr"] = rate
+        yield
+    finally:
+        for group, own in zip(optimizer.param_groups, before, strict=True):
+            group["lr"] = own
+
+
+@contextmanager
+def capturable(optimizer: Optimizer) -> Iterator[None]:
+    """Inside, torch lets a step be recorded; fused ones compute the same either way."""
+    groups = [group for group in optimizer.param_groups if "capturable" in group]
+    before = [group["capturable"] for group in groups]
+    try:
+        for group in groups:
+            group["capturable"] = True
+        yield
+    finally:
+        for group, own in zip(groups, before, strict=True):
+            group["capturable"] = own
 
 
 def gradient_norm(weights: Sequence[Tensor]) -> Tensor:

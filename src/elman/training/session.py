@@ -95,6 +95,7 @@ class Session:
             "tokens": self.statistics.tokens,
             "dev_examples": len(trainer.dev),
             "updates": trainer.total,
+            "graphs": trainer.recorded.summary,
             "metric": trainer.metric,
             "notes": self.statistics.notes,
             "time": {"date": time.strftime("%Y-%m-%d %H:%M:%S")},

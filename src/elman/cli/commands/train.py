@@ -25,6 +25,8 @@ from elman.cli.options import (
 from elman.cli.output import put_json, say
 from elman.cli.startup import quick_imports
 
+BEFORE = 4  # updates that a dry run does not measure where the next ones are recorded
+
 if TYPE_CHECKING:
     from elman.config import Config
 
@@ -105,9 +107,8 @@ def train(
 
 def try_out(config: Config, *, as_json: bool) -> None:
     """Everything but training: sizes, memory, an estimate of the time, and the first batch."""
-    from torch import Tensor
-
     from elman.cli.training import announce
+    from elman.tensors.nested import tensors_in
     from elman.training.loop import count_parameters
     from elman.training.preparing import prepare
     from elman.training.run import build
@@ -121,10 +122,10 @@ def try_out(config: Config, *, as_json: bool) -> None:
     copies = {"adam": 4, "adamw": 4}.get(str(trainer.settings.optimizer), 2)
     copies += trainer.averaging.kind != "none"
     parts: tuple[object, ...] = task.collate(prepared.train, task.epoch(prepared.train, 0)[0], trainer.device)
-    values = [one for part in parts for one in (getattr(part, "__dict__", None) or {"": part}).values()]
-    shapes = ", ".join("×".join(map(str, one.shape)) for one in values if isinstance(one, Tensor))
+    shapes = ", ".join("×".join(map(str, one.shape)) for one in tensors_in(parts))
     steps = iter(trainer.run())
-    next(steps)
+    for _ in range(1 if trainer.recorded.obstacle else BEFORE):
+        next(steps, None)
     start, measured = time.perf_counter(), min(5, max(1, trainer.total - 1))
     for _ in range(measured):
         next(steps, None)
