@@ -3,13 +3,15 @@
 import copy
 import gc
 import pickle
+import weakref
 
 import pytest
 import torch
 
 from comparison import assert_close, disturb
-from elman import RNN
+from elman import RNN, Cell
 from elman.errors import ShapeError
+from elman.layers.stream import StreamState
 
 
 def begun(cell="lstm", B=1, **options):
@@ -204,3 +206,113 @@ def test_a_weight_that_became_a_part_of_itself_is_refused():
     cell.W_h.data = cell.W_h.data[:1]
     with torch.no_grad(), pytest.raises(ShapeError, match="W_h has shape"):
         rnn.step(torch.randn(1, 3), state)
+
+
+class Moody(Cell):
+    """h' = tanh(x W + h W) while it learns; half of it afterwards."""
+
+    state = ("h",)
+    gates = ("z",)
+
+    def R(self, x, h, s):
+        new = torch.tanh(x.z + h.z)
+        return self.State(h=new if self.training else 0.5 * new)
+
+
+@pytest.mark.parametrize("cell", ["lstm", Moody])
+def test_the_short_way_is_that_of_the_present_mode(cell):
+    rnn, state = begun(cell)
+    with torch.no_grad():
+        for training in (True, False, True):
+            rnn.train(training)
+            assert_right(rnn, torch.randn(1, 3), state)
+            for _ in range(2):
+                _, state = rnn.step(torch.randn(1, 3), state)
+                assert type(state) is StreamState
+                assert_right(rnn, torch.randn(1, 3), state)
+
+
+NOISES = [{"zoneout": 0.5}, {"zoneout": {"c": 0.5}}, {"layers": 2, "dropout": 0.5}]
+
+
+@pytest.mark.parametrize("options", NOISES, ids=str)
+def test_a_step_that_is_random_is_drawn_anew(options):
+    rnn, state = begun(**options)
+    x = torch.ones(1, 3)
+    with torch.no_grad():
+        assert type(rnn.step(x, state)[1]) is StreamState
+        rnn.train()
+        for start in (state, None, tuple(state)):
+            found = [rnn.step(x, start) for _ in range(20)]
+            assert {type(after) for _, after in found} == {tuple}
+            assert len({tuple(after[-1].c.flatten().tolist()) for _, after in found}) > 1
+
+
+def test_dropout_of_a_single_layer_is_not_drawn():
+    rnn, _ = begun(dropout=0.5)
+    with torch.no_grad():
+        assert type(rnn.train().step(torch.randn(1, 3))[1]) is StreamState
+
+
+def test_dropout_that_begins_between_steps_in_training():
+    rnn, _ = begun(layers=2)
+    x = torch.ones(1, 3)
+    with torch.no_grad():
+        _, state = rnn.train().step(x)
+        assert type(state) is StreamState
+        rnn.dropout = 0.9
+        assert type(rnn.step(x, state)[1]) is tuple
+        assert len({tuple(rnn.step(x, state)[0].flatten().tolist()) for _ in range(30)}) > 1
+
+
+@pytest.mark.parametrize("start", ["zero", "learned"])
+@pytest.mark.parametrize("B", [1, 3])
+def test_the_first_step_of_any_stream_is_the_same(start, B):
+    """Whether the short way was known before changes no bit."""
+    rnn = RNN("lstm", 3, 5, layers=2, initial_state=start)
+    disturb(rnn)
+    x = torch.randn(B, 3)
+    with torch.inference_mode():
+        first, second, third = (rnn.step(x, state) for state in (None, None, rnn.start(B)))
+        assert_close({"y": first[0]}, {"y": rnn(x[:, None]).last}, 1e-6)
+    for y, after in (second, third):
+        assert torch.equal(y, first[0])
+        assert all(map(torch.equal, after[1], first[1][1]))
+
+
+def test_a_state_of_a_users_own():
+    """Laid out otherwise, a parameter, or given under another network's name."""
+    rnn, _ = begun(B=4)
+    x, turned = torch.randn(4, 3), torch.randn(5, 4).t()
+    State = rnn.cells[0][0].State
+    with torch.no_grad():
+        for h in (turned, torch.nn.Parameter(turned.contiguous()), torch.randn(1, 5).expand(4, 5)):
+            assert_right(rnn, x, (State(h, turned),))
+            assert_right(rnn, torch.randn(3, 4).t(), (State(h, turned),))
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
+def test_a_network_that_changed_between_streams(change):
+    rnn, _ = begun()
+    with torch.no_grad():
+        change(rnn)
+        assert_right(rnn, torch.randn(1, 3), rnn.start(1))
+
+
+def test_a_hook_that_comes_between_steps_hears_of_them():
+    rnn, state = begun()
+    heard = []
+    rnn.cells[0][0].register_forward_hook(lambda *call: heard.append(1))
+    with torch.no_grad():
+        for start in (state, None, tuple(state)):
+            rnn.step(torch.randn(1, 3), start)
+    assert len(heard) == 3
+
+
+def test_a_stream_keeps_no_network():
+    rnn, state = begun()
+    gone = weakref.ref(rnn)
+    del rnn
+    gc.collect()
+    assert gone() is None
+    assert len(state) == 1

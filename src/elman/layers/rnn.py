@@ -16,9 +16,9 @@ from elman.layers import convert
 from elman.layers.convert import TorchNetwork
 from elman.layers.dropout import Regularisers, keep_mask
 from elman.layers.pieces import unroll_in_pieces
-from elman.layers.stream import StreamState
+from elman.layers.stream import StreamState, begin_stream
 from elman.recurrence.contract import Noise, Shapes, State, Unrolled
-from elman.recurrence.unroll import BACKENDS, check_state, streaming_cell, unroll_layer, usable_backends
+from elman.recurrence.unroll import BACKENDS, check_state, unroll_layer, usable_backends
 from elman.registry import CELLS, construct
 from elman.tensors.checks import (
     check_choice,
@@ -179,7 +179,8 @@ class RNN(nn.Module):
 
     def step(self, x: Tensor, state: NetworkState | None = None) -> tuple[Tensor, NetworkState]:
         """One step of a stream: ``y, state = rnn.step(x, state)`` for x (B, D); equals the sequence form."""
-        if type(state) is StreamState and not torch.is_grad_enabled():
+        stream = not torch.is_grad_enabled()
+        if stream and type(state) is StreamState:
             advanced = state.advance(self, x)
             if advanced is not None:
                 return advanced
@@ -192,21 +193,24 @@ class RNN(nn.Module):
                 "call eval(), or give whole sequences to the RNN"
             )
         B, _ = check_tensor("x", x, ("B", self.input_size)).shape
-        given = x = self.check_input(x)
+        x = self.check_input(x)
         states = [pair[0] for pair in self.start_states(state, B, x)]
-        short = []
+        begun = begin_stream(self, x, states) if stream else None
+        if begun is not None:
+            return begun
         with own_precision(x):
             for depth in range(self.layers):
                 x = F.dropout(x, self.dropout, self.training) if depth else x
                 cell = self._directions(depth)[0]
                 noise = self._noise(cell, B, 1, x)
-                if not (self.training or torch.is_grad_enabled()):
-                    streaming = streaming_cell(cell, x, states[depth], noise=noise, backend=self.backend)
-                    short += [] if streaming is None else [streaming]
                 _, x, states[depth] = cell(x[:, None], states[depth], noise=noise, backend=self.backend)
-        if len(short) < self.layers:  # nothing to remember: a plain tuple, which transforms know
-            return x, tuple(states)
-        return x, StreamState(states, self, given, short)
+        return x, tuple(states)  # a plain tuple, which transforms know
+
+    @property
+    def draws_noise(self) -> bool:
+        """Whether its present mode and rates make a step random."""
+        between = self.dropout and self.layers > 1
+        return self.training and (bool(between) or self.regularisers.any(self.cell_class.state))
 
     def start(self, batch_size: int) -> NetworkState:
         """The state before the first step: zero or learned, for a batch of this size."""

@@ -61,7 +61,9 @@ class CpuBackend(KernelBackend):
         few = x.shape[0] <= FEW_ROWS and x.dtype in (torch.float32, torch.float64)
         if not few or noise.mask is not None or noise.weight is not None or cell.projects_itself:
             return None
-        if cell.equations is None or not cell.equations.pointwise or cell.heads > 1:
+        if cell.equations is None or not cell.equations.pointwise:
+            return None
+        if cell.heads > 1 or None in noise.rates.values():
             return None
         streaming = StreamingKernel(cell, x.dtype, noise)
         return streaming if streaming.fits else None
@@ -153,7 +155,7 @@ class StreamingKernel:
         self._units, self._row = cell.hidden_size, cell.hidden_size * dtype.itemsize  # of a state, in bytes
         self._sizes = [t.nbytes for t in _flat(cell.weights()) if t is not None]
         self._known: list[tuple[Tensor | None, int, int, int]] = []
-        self.fits = self._fit(cell.weights())
+        self.fits = self._have_their_shapes(cell.weights()) and self._fit(cell.weights())
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State] | None:
         """Output and new state for contiguous x (B, D) and state; others may have changed it since."""
@@ -169,6 +171,16 @@ class StreamingKernel:
                 return None
         new = self._make(self._kernel.stream(x, weights, state))
         return self.cell.O(new) if self._whole else new[0], new
+
+    def _have_their_shapes(self, weights: Weights) -> bool:
+        """Whether the weights are as large as the equations say; where not, the plain way tells which."""
+        W_x, b, W_h, vectors = weights
+        e, cell = self._kernel.equations, self.cell
+        own = DirectionTensors(W_x, b, W_h, None, (), vectors, (), ())
+        if W_x is None or (W_h is None) != (not e.products):
+            return False
+        expected = own.expected(e, 1, (1,), cell.input_size, cell.hidden_size)
+        return all(tensor.shape == shape for _, tensor, shape in expected)
 
     def _fit(self, weights: Weights) -> bool:
         """Whether the kernel can read these weights: as large as at the beginning, and in their memory.
