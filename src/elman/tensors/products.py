@@ -7,14 +7,15 @@ from torch import Tensor, nn
 
 from elman.tensors.tracing import extraordinary, in_autocast
 
-LARGE = 1 << 25  # multiplications from which on oneDNN is the better library
+LARGE = 1 << 22  # multiplications from which on oneDNN is the better library
 
 
 def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """``a b + bias`` for (N, K) and (K, M), without a gradient.
 
     oneDNN takes factors as they lie and is faster than MKL on the large products of recurrent networks, by
-    5–15 % on one AMD EPYC (Zen 4) and by a factor of 2 on another; small ones are better off with MKL.
+    5–15 % on one AMD EPYC (Zen 4) and by a factor of up to 2 on another, from some 4 million multiplications
+    on; small ones are better off with MKL.
     """
     large = a.is_cpu and a.shape[0] * b.numel() >= LARGE
     if large and a.dtype == torch.float32 and torch.backends.mkldnn.is_available():
