@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from elman.tensors import scratch
+
 LONG = ("system", "fuzz", "recurrence", "bench", "corpora", "inspection")  # the inner loop leaves them out
 
 
@@ -53,3 +55,10 @@ def fixed_seed() -> None:
 def one_thread() -> None:
     """Tensors are small here; tests of threads ask for more of them."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def memory_that_is_watched() -> None:
+    """Under a sanitizer every tensor has memory of its own, whose ends it knows."""
+    if "sanitize" in os.environ.get("ELMAN_CFLAGS", ""):
+        scratch.KEPT = 0

@@ -13,6 +13,8 @@ SEQUENCES = """
 import torch
 from torch.nn import functional as F
 from elman import RNN, Cell
+from elman.tensors import scratch
+scratch.KEPT = 0  # every tensor has memory of its own, whose ends are watched
 
 class Some(Cell):
     state, gates, vectors = ("h", "c"), ("i", "z"), ("p",)

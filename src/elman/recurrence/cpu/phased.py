@@ -24,6 +24,7 @@ from elman.recurrence.trace import Equations, nodes_of, presence
 from elman.recurrence.walk import Walk, walk_by_torch
 from elman.tensors.memory import check_memory, dense
 from elman.tensors.products import multiply
+from elman.tensors.scratch import Scratch
 from elman.tensors.tracing import observed, own_precision
 
 SMALL = 1 << 17  # multiplications below which a second thread costs more than it gives
@@ -107,14 +108,14 @@ class PhasedKernel:
         words.extend([0, 0, 0, 0])
         address = words.buffer_info()[0]
         row, panels = (_ask(self._library, name, address) for name in ("row_size", f"{entry}_panels"))
-        room = self.lanes
-        work = torch.empty(numbers["rows"] * row + room, dtype=self.dtype)
-        packed = torch.empty(panels + room, dtype=self.dtype)
-        words[HEADER.index("stride")] = row
-        words[-4:] = array("q", [0, aligned(work), aligned(packed), _address(tensors.get("sums"))])
         function = getattr(self._library, entry)
         function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_void_p), None
-        function(address, pool())
+        words[HEADER.index("stride")] = row
+        with Scratch(self.dtype) as scratch:
+            work = scratch.empty(numbers["rows"] * row + self.lanes)
+            packed = scratch.empty(panels + self.lanes)
+            words[-4:] = array("q", [0, aligned(work), aligned(packed), _address(tensors.get("sums"))])
+            function(address, pool())
 
 
 def _assembled(step: str, layout: Layout, dtype: torch.dtype) -> str:
@@ -177,7 +178,8 @@ class _Phased(torch.autograd.Function):
                 compute = partial(_by_torch, kernel, walk, names)
                 return None, None, None, *differentiate(compute, flat, gradients, wanted, create_graph=create)
             tensors = dict(zip(names, flat, strict=True))
-            found = _backward(kernel, walk, tensors, kept, gradients)
+            with Scratch(kernel.dtype) as scratch:
+                found = _backward(kernel, walk, scratch, tensors, kept, gradients)
         return None, None, None, *(found.get(n) if w else None for n, w in zip(names, wanted, strict=True))
 
 
@@ -241,6 +243,7 @@ def _forward(
 def _backward(
     kernel: PhasedKernel,
     walk: Walk,
+    scratch: Scratch,
     tensors: Mapping[str, Tensor | None],
     kept: dict[str, Tensor],
     gradients: Sequence[Tensor | None],
@@ -260,13 +263,13 @@ def _backward(
         found["dx"] = empty(N, len(e.inputs) * dims[kernel.input_dim])
     for i, (m, taught) in enumerate(programs.taught):
         if any(node is not None for node in taught):
-            empty = like.new_zeros if None in taught else like.new_empty
-            found[f"d {i}"] = empty(N, sum(dims[r.dim] for r in m.results))
+            room = scratch.zeros if None in taught else scratch.empty
+            found[f"d {i}"] = room(N, sum(dims[r.dim] for r in m.results))
     for i, product in enumerate(programs.memories):
         if not product.state:
-            found[f"weights {i}"] = like.new_zeros(N, dims[POSITIONS])
+            found[f"weights {i}"] = scratch.zeros(N, dims[POSITIONS])
         if product.units != g.inputs:
-            found[f"units {i}"] = like.new_empty(N, sum(dims[node.dim] for node in product.units))
+            found[f"units {i}"] = scratch.empty(N, sum(dims[node.dim] for node in product.units))
     for remembered in g.remembered:
         if remembered.score:
             tensor = kernel.layout.blocks[e.scores[remembered.score].memory][0]
@@ -276,9 +279,9 @@ def _backward(
     numbers, rows = _rows(walk, _sizes_of_products(kernel, walk))
     widths = [-(-dims[kernel.vector_dims[name]] // kernel.lanes) * kernel.lanes for name in e.vectors]
     stride, count = sum(widths), numbers["threads"]
-    room = like.new_zeros(count * stride + kernel.lanes)
-    offset = (aligned(room) - room.data_ptr()) // room.itemsize
-    sums = room[offset : offset + count * stride]
+    around = like.new_zeros(count * stride + kernel.lanes)
+    offset = (aligned(around) - around.data_ptr()) // around.itemsize
+    sums = around[offset : offset + count * stride]
     kernel.call("backward", walk, numbers | {"sum_stride": stride}, {**given, **found, **rows, "sums": sums})
     results = matrix_gradients(programs, kernel.layout.blocks, walk, {**given, **found}, multiply)
     there = {name: tensor for name, tensor in {**given, **found}.items() if tensor is not None}

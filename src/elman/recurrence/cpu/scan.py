@@ -16,6 +16,7 @@ from elman.recurrence.double_backward import differentiate
 from elman.tensors.memory import check_memory, dense
 from elman.tensors.products import affine, multiply
 from elman.tensors.rows import RealSteps
+from elman.tensors.scratch import Scratch
 from elman.tensors.tracing import observed, own_precision
 
 SMALL = 1 << 17  # multiplications below which a second thread costs more than it gives
@@ -95,7 +96,10 @@ class _Scan(torch.autograd.Function):
                 found = differentiate(compute, flat, gradients, wanted, create_graph=create_graph)
             else:
                 _check_memory(spec, x, tensors)  # a parameter's data may be another's by now
-                found = _backward(spec, kernel, x, tensors, saved[ctx.count :], gradients, wanted)
+                with Scratch(kernel.dtype) as scratch:
+                    found = _backward(
+                        spec, kernel, scratch, x, tensors, saved[ctx.count :], gradients, wanted
+                    )
         return None, *found
 
 
@@ -158,15 +162,17 @@ def _forward(
     if spec.T == 1 and tensors.W_h is not None:
         h = tensors.initial[0]
         given = (h if tensors.mask is None else h * tensors.mask) @ tensors.W_h
-    task, _ = _share_out(spec, x, tensors, groups=1, given=given is not None)
-    task |= {"x": parts, "given": given, "final": final, "sequence": sequences}
-    kernel.call("forward", task | {"saved": saved, "training": int(training)})
+    with Scratch(kernel.dtype) as scratch:
+        task, _ = _share_out(spec, scratch, tensors, groups=1, given=given is not None)
+        task |= {"x": parts, "given": given, "final": final, "sequence": sequences}
+        kernel.call("forward", task | {"saved": saved, "training": int(training)})
     return (*sequences[:shown], *final), (parts, saved, *sequences)
 
 
 def _backward(
     spec: ScanSpec,
     kernel: Kernel,
+    scratch: Scratch,
     x: Tensor,
     tensors: DirectionTensors,
     kept: tuple[Tensor | None, ...],
@@ -181,15 +187,16 @@ def _backward(
     for tensor, width in zip(kept, widths, strict=True):
         check_memory("what was saved for the backward pass", tensor, (N, width), kernel.dtype)
     arrived = [None if g is None else dense(g) for g in gradients]
-    d_parts = x.new_empty(N, len(e.inputs) * H)
-    d_products = d_parts if kernel.shared else x.new_empty(N, len(e.products) * H)
+    wide = N, len(e.inputs) * H
+    d_parts = x.new_empty(wide) if tensors.W_x is None else scratch.empty(*wide)  # else nobody sees it
+    d_products = d_parts if kernel.shared else scratch.empty(N, len(e.products) * H)
     d_initial = [torch.empty_like(t) for t in tensors.initial]
     # One gate gradient for x and h: their weights' gradients are then one product, [x; h]ᵀ d.
     learns = wanted[3] and kernel.learns
     joint = kernel.shared and wanted[1] and learns
-    operand = x.new_empty(N, (D if joint else 0) + H) if learns else None
+    operand = scratch.empty(N, (D if joint else 0) + H) if learns else None
     single = spec.T == 1 and W_h is not None
-    task, threads = _share_out(spec, x, tensors, groups=len(e.products), given=single)
+    task, threads = _share_out(spec, scratch, tensors, groups=len(e.products), given=single)
     d_vectors = x.new_zeros(threads, len(e.vectors), kernel.width(H))
     task |= {"x": parts, "given": d_products if single else None, "sequence": sequences, "saved": saved}
     task |= {"d_sequence": arrived[:-fields], "d_final": arrived[-fields:], "d_x": d_parts}
@@ -220,7 +227,7 @@ def _backward(
 
 
 def _share_out(
-    spec: ScanSpec, x: Tensor, tensors: DirectionTensors, *, groups: int, given: bool
+    spec: ScanSpec, scratch: Scratch, tensors: DirectionTensors, *, groups: int, given: bool
 ) -> tuple[TaskFields, int]:
     """The part of a task that follows from how threads share the work, and how many threads do.
 
@@ -238,7 +245,7 @@ def _share_out(
     states = len(tensors.initial) * B * width
     operands = 0 if W_h is None else 2 * B * groups * width
     packed = 0 if W_h is None else W_h.shape[1] * (-(-H // panel) * panel)
-    workspace = x.new_empty(states + operands + packed)
+    workspace = scratch.empty(states + operands + packed)
     task: TaskFields = {"rows": B, "steps": spec.T, "units": H, "reverse": int(spec.reverse)}
     task |= {"threads": count, "split": int(split), "weight": W_h, "mask": tensors.mask}
     task |= {
