@@ -43,6 +43,27 @@ def test_one_thread_gives_what_two_give(two_threads, cell, size):
             assert_close(more, one, 1e-6)
 
 
+@pytest.mark.parametrize("cell", ["sru", "ind_rnn"])
+@pytest.mark.parametrize("B", [1, 3])
+def test_threads_share_the_units_of_few_rows_to_the_bit(two_threads, cell, B):
+    """Units of a cell without recurrent product need nobody: as many threads as there are change nothing."""
+    rnn = RNN(cell, 20, 70)
+    with torch.no_grad():
+        for parameter in rnn.parameters():
+            parameter.uniform_(-0.5, 0.5)
+    x, cells = torch.randn(B, 400, 20), rnn.cells[0][0]
+    start = tuple(torch.randn(B, 70, requires_grad=True) for _ in cells.state)
+    vectors = [getattr(cells, name) for name in cells.vectors]
+    for lengths in (None, torch.arange(B) + 398):
+        found = []
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            outputs = rnn(x, lengths, state=(cells.State(*start),)).outputs
+            found.append([outputs, *torch.autograd.grad(outputs.square().sum(), [*start, *vectors])])
+        for more in found[1:]:
+            assert all(map(torch.equal, found[0], more))
+
+
 @pytest.mark.parametrize("B", [1, 4])
 def test_one_thread_streams_what_two_stream(two_threads, B):
     rnn, x, found = RNN("lstm", 128, 160).eval(), torch.randn(B, 5, 128), []

@@ -147,9 +147,9 @@ static void forward_part(Task *k, long first, long last, long from, long to, lon
     }
   } else
 #endif
-    for (long p = first; p < last; p++)
-      for (long u = begin; u < end; u += LANES)
-        for (long t = 0; t < length_of(k, p); t++) forward_block(k, p, t, u, 0, 0);
+    for (long p = first; p < last; p++)  // nobody waits for anybody; step by step memory is read as it lies
+      for (long t = 0; t < length_of(k, p); t++)
+        for (long u = begin; u < end; u += LANES) forward_block(k, p, t, u, 0, 0);
   for (int f = 0; f < STATES; f++)
     for (long p = first; p < last; p++)
       for (long u = begin; u < end; u += LANES)
@@ -201,8 +201,8 @@ static void backward_part(Task *k, long first, long last, long from, long to, lo
   } else
 #endif
     for (long p = first; p < last; p++)
-      for (long u = begin; u < end; u += LANES)
-        for (long t = length_of(k, p) - 1; t >= 0; t--) backward_block(k, p, t, u, 0, d_vector);
+      for (long t = length_of(k, p) - 1; t >= 0; t--)
+        for (long u = begin; u < end; u += LANES) backward_block(k, p, t, u, 0, d_vector);
   for (int f = 0; f < STATES; f++)
     for (long p = first; p < last; p++)
       for (long u = begin; u < end; u += LANES)

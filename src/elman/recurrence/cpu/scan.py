@@ -239,7 +239,7 @@ def _share_out(
     W_h = None if given else tensors.W_h
     weights = 0 if W_h is None else W_h.numel()
     count = threads() if spec.N * (weights + 8 * H) > SMALL else 1
-    split = count > 1 and 3 * count > B and weights >= SPLIT
+    split = count > 1 and 3 * count > B and (weights >= SPLIT or not spec.kernel.equations.products)
     count = count if split else min(count, B)
     width, panel = spec.kernel.width(H), 4 * spec.kernel.lanes
     states = len(tensors.initial) * B * width
