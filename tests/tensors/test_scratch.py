@@ -8,6 +8,7 @@ import torch
 from comparison import disturb
 from elman import RNN
 from elman.tensors import scratch
+from elman.tensors.memory import is_dense, new_memory
 from elman.tensors.scratch import Scratch
 
 
@@ -97,3 +98,9 @@ def test_nothing_that_is_returned_lies_there(cell):
         assert torch.equal(now, then)
     again = torch.autograd.grad(outputs.sum(), [x, *rnn.parameters()])
     assert all(map(torch.equal, again, found))
+
+
+def test_large_memory_is_memory():
+    large = new_memory((3, 1 << 20), torch.float64)
+    assert is_dense(large.fill_(1.0))
+    assert large.sum() == large.numel()

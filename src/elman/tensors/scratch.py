@@ -10,6 +10,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+from elman.tensors.memory import new_memory
+
 KEPT = 32 << 20  # bytes that a thread keeps at most
 _ALIGNED = 64  # bytes of the longest vectors
 
@@ -49,7 +51,7 @@ class Scratch:
         if _own.size < asked <= KEPT:
             _own.block = None  # first, so that two are never there
             with torch.inference_mode(False):  # or others could not write there
-                _own.block = torch.empty(asked, dtype=torch.uint8, device="cpu")
+                _own.block = new_memory((asked,), torch.uint8)
             _own.size = asked
 
     def empty(self, *shape: int) -> Tensor:
@@ -58,7 +60,7 @@ class Scratch:
         end = _own.taken = -(-(begin + size) // _ALIGNED) * _ALIGNED
         _own.most = max(_own.most, end)
         if _own.block is None or end > _own.size or not size:
-            return torch.empty(shape, dtype=self.dtype, device="cpu")
+            return new_memory(shape, self.dtype)
         found: Tensor = _own.block[begin : begin + size].view(self.dtype).view(shape)
         return found
 

@@ -22,7 +22,7 @@ from elman.recurrence.looks import POSITIONS
 from elman.recurrence.phases import Blocks, step_programs
 from elman.recurrence.trace import Equations, nodes_of, presence
 from elman.recurrence.walk import Walk, walk_by_torch
-from elman.tensors.memory import check_memory, dense
+from elman.tensors.memory import check_memory, dense, new_memory
 from elman.tensors.products import multiply
 from elman.tensors.scratch import Scratch
 from elman.tensors.tracing import observed, own_precision
@@ -232,7 +232,7 @@ def _forward(
     shapes = kernel.kept_shapes(walk)
     for name in shapes if training else [f"sequence {name}" for name in walk.shown]:
         short = states.get(name.removeprefix("sequence ")) == POSITIONS  # beyond its end a row writes nothing
-        kept[name] = (like.new_zeros if short else like.new_empty)(shapes[name])
+        kept[name] = like.new_zeros(shapes[name]) if short else new_memory(shapes[name], kernel.dtype)
     final = {f"final {name}": like.new_empty(B, dims[dim]) for name, dim in states.items()}
     numbers, rows = _rows(walk, _sizes_of_products(kernel, walk))
     numbers["training"] = int(training)

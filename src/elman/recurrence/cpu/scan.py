@@ -13,7 +13,7 @@ from elman.recurrence.contract import RecurrentCell, State
 from elman.recurrence.cpu.kernel import Kernel, TaskFields, threads
 from elman.recurrence.direction import DirectionTensors, arrivals_of, replay, steps_after
 from elman.recurrence.double_backward import differentiate
-from elman.tensors.memory import check_memory, dense
+from elman.tensors.memory import check_memory, dense, new_memory
 from elman.tensors.products import affine, multiply
 from elman.tensors.rows import RealSteps
 from elman.tensors.scratch import Scratch
@@ -126,7 +126,7 @@ def _infer(spec: ScanSpec, x: Tensor, tensors: DirectionTensors) -> tuple[Tensor
     if spec.lengths is not None or rows >= B:
         return _forward(spec, x, tensors, training=False)[0]
     fields = len(tensors.initial)
-    results = [x.new_empty(spec.N, H) for _ in range(fields if spec.all_states else 1)]
+    results = [new_memory((spec.N, H), x.dtype) for _ in range(fields if spec.all_states else 1)]
     results += [x.new_empty(B, H) for _ in range(fields)]
     for first in range(0, B, rows):
         last = min(first + rows, B)
@@ -154,10 +154,10 @@ def _forward(
     else:
         parts = x.clone() if training and kernel.overlaid else x
     if places is None:
-        places = [x.new_empty(N, H) for _ in range(kept)]
+        places = [new_memory((N, H), x.dtype) for _ in range(kept)]
         places += [x.new_empty(spec.B, H) for _ in range(fields)]
     sequences, final = places[:-fields], places[-fields:]
-    saved = x.new_empty(N, kernel.saved * H) if training else None
+    saved = new_memory((N, kernel.saved * H), x.dtype) if training else None
     given = None
     if spec.T == 1 and tensors.W_h is not None:
         h = tensors.initial[0]
@@ -188,7 +188,9 @@ def _backward(
         check_memory("what was saved for the backward pass", tensor, (N, width), kernel.dtype)
     arrived = [None if g is None else dense(g) for g in gradients]
     wide = N, len(e.inputs) * H
-    d_parts = x.new_empty(wide) if tensors.W_x is None else scratch.empty(*wide)  # else nobody sees it
+    d_parts = (
+        new_memory(wide, x.dtype) if tensors.W_x is None else scratch.empty(*wide)
+    )  # else nobody sees it
     d_products = d_parts if kernel.shared else scratch.empty(N, len(e.products) * H)
     d_initial = [torch.empty_like(t) for t in tensors.initial]
     # One gate gradient for x and h: their weights' gradients are then one product, [x; h]ᵀ d.
