@@ -148,7 +148,8 @@ def explain(cell: RecurrentCell, B: int, dtype: torch.dtype, *, directions: int 
 def _workload(step: Step, H: int, B: int, dtype: torch.dtype, directions: int, heads: int) -> Workload:
     numbers, products = str(dtype).removeprefix("torch."), len(step.equations.products)
     precision = ("tf32" if tf32_products() else "ieee") if dtype == torch.float32 else ""
-    return Workload(H, B, products, numbers, precision, directions, heads if products else 1)
+    values = step.values if isinstance(step, StepProgram) else 0
+    return Workload(H, B, products, numbers, precision, directions, heads if products else 1, values)
 
 
 def unroll_directions(call: LayerCall, chunks: int | None = None) -> tuple[list[Tensor], list[State]]:

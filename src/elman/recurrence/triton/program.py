@@ -40,6 +40,13 @@ class StepProgram:
         return len(self.equations.products) == 1
 
     @property
+    def values(self) -> int:
+        """How many numbers of a unit a step back has at hand: what it reads, and gradients that it makes."""
+        e, parts = self.equations, len(self.equations.inputs)
+        read = len(self.short) + len(self.long) + 2 * len(self.kept) + (parts if self.reads_parts else 0)
+        return read + parts + 2 * len(e.states)
+
+    @property
     def columns(self) -> int:
         return columns_of(len(self.equations.products))
 

@@ -23,6 +23,7 @@ ROWS = (16, 32, 64)
 COLUMNS = (64, 128, 256)  # of the weights of one program: what a warp group multiplies at a time, and more
 MOST_GATES = 8
 MOST_GROUPS = 65535  # of a grid
+FEW_VALUES = 16  # of a unit in a step back
 RESERVED = 1024  # bytes of shared memory that the driver takes
 SIZES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
@@ -38,7 +39,10 @@ class Card:
 
 @dataclass(frozen=True)
 class Workload:
-    """What a kernel has to do: sizes, numbers, and how many gates and heads the recurrent weights have."""
+    """What a kernel has to do: sizes, numbers, and how many gates and heads the recurrent weights have.
+
+    values: that a step back has for every unit; many of them cost registers and reading.
+    """
 
     H: int
     B: int
@@ -47,6 +51,12 @@ class Workload:
     precision: str
     directions: int = 1
     heads: int = 1
+    values: int = 0
+
+    @property
+    def many(self) -> int:
+        """The values beyond what an LSTM has, which costs are fitted to."""
+        return max(0, self.values - FEW_VALUES)
 
     @property
     def columns(self) -> int:
@@ -156,8 +166,9 @@ def _whole(workload: Workload, card: Card, rows: int) -> Iterator[Tiling]:
     if need <= card.memory and columns <= 1024:
         groups, launches = _groups(workload, rows, MOST_GROUPS)
         waves = -(-groups * workload.shares // card.processors)
-        cost = waves * (2.0 + 4.5 * units * columns * rows / (1 << 20))
-        yield Tiling("whole", rows, units, 8 if columns * rows > 4096 else 4, 1, groups, launches, need, cost)
+        cost = waves * (2.0 + 4.5 * units * columns * rows / (1 << 20) + _reading(workload, rows, units))
+        warps = 8 if columns * rows > 4096 or workload.many else 4
+        yield Tiling("whole", rows, units, warps, 1, groups, launches, need, cost)
 
 
 def _shared(workload: Workload, card: Card, rows: int, columns: int) -> Iterator[Tiling]:
@@ -179,11 +190,12 @@ def _shared(workload: Workload, card: Card, rows: int, columns: int) -> Iterator
             continue
         streamed = (depth - held) * columns * size / 65536
         wide = columns * depth * size > 160 << 10 or rows == ROWS[-1] or workload.products == 1
+        wide = wide or workload.many > 0
         read = size * rows * workload.width / 16384  # by a program at a step
         cost = 2.9 + 3.2 * read + 1.75 * max(0.0, read - 2) + 0.8 * (columns / 64 - 1) * workload.width / 512
         if workload.products == 1:  # gathers in the backward pass
             cost = cost - 0.6 + 1.5 * (several and columns == COLUMNS[0])
-        cost = launches * (cost + 3.5 * streamed)
+        cost = launches * (cost + 3.5 * streamed + _reading(workload, rows, units))
         yield Tiling(
             *("shared", rows, units, 8 if wide else 4, programs, groups, launches),
             *(_memory(workload, rows, columns, block, held), cost),
@@ -191,6 +203,11 @@ def _shared(workload: Workload, card: Card, rows: int, columns: int) -> Iterator
         )
         if held == depth:
             return
+
+
+def _reading(workload: Workload, rows: int, units: int) -> float:
+    """µs that a program takes for the values that other cells do not have."""
+    return 0.1 * workload.many * rows * units / 1024
 
 
 def _groups(workload: Workload, rows: int, most: int) -> tuple[int, int]:
