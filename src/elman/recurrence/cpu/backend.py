@@ -112,7 +112,8 @@ def unroll_direction(call: LayerCall, x: Tensor, state: State) -> tuple[Tensor, 
     steps = RealSteps(B, T, index)
     rows, drawn = steps.rows(x), [steps.rows(mask) for mask in noise.drawn(kernel.equations.noise)]
     given = cell.project(rows) if cell.projects_itself or isinstance(kernel, PhasedKernel) else rows
-    flat = [given, *DirectionTensors.gather(cell, call.weights[0], state, noise, drawn, whole=True)]
+    whole = isinstance(kernel, PhasedKernel)
+    flat = [given, *DirectionTensors.gather(cell, call.weights[0], state, noise, drawn, whole=whole)]
     flat = [tensor if tensor is None else dense(tensor.to(compute)) for tensor in flat]
     if isinstance(kernel, PhasedKernel):
         names = kernel.equations.states

@@ -16,7 +16,7 @@ INLINE long width(const Task *k) { return round_up(k->units, LANES); }
 INLINE long panels(const Task *k, long blocks) { return round_up(k->units, blocks * LANES) / (blocks * LANES); }
 
 // ---- weights in the order of the tiles ----
-static void pack_forward(Task *k, long thread, long team) {
+static void pack_forward_head(Task *k, long thread, long team) {
   const long H = k->units, all_panels = panels(k, FORWARD_BLOCKS);
   for (long panel = share(all_panels, team, thread); panel < share(all_panels, team, thread + 1); panel++) {
     REAL *out = k->packed + panel * H * FORWARD_COLUMNS * LANES;
@@ -30,7 +30,7 @@ static void pack_forward(Task *k, long thread, long team) {
   }
 }
 
-static void pack_backward(Task *k, long thread, long team) {
+static void pack_backward_head(Task *k, long thread, long team) {
   enum { COLUMNS = BACKWARD_BLOCKS * LANES };
   const long H = k->units, depth = PRODUCTS * H, all_panels = panels(k, BACKWARD_BLOCKS);
   for (long panel = share(all_panels, team, thread); panel < share(all_panels, team, thread + 1); panel++) {
@@ -44,18 +44,60 @@ static void pack_backward(Task *k, long thread, long team) {
   }
 }
 
+// ---- heads: units in groups that are multiplied each by itself ----
+// The task of one head: everything begins at its first unit; `groups` as for `operands`.
+static Task of_head(const Task *k, long head, long groups) {
+  Task own = *k;
+  const long first = head * k->units, wide = width(k), rows = k->rows;
+  const long panel = (groups == 1 ? FORWARD_BLOCKS : BACKWARD_BLOCKS) * LANES;
+  REAL **moved[] = {&own.x, &own.saved, &own.d_x, &own.d_product, &own.operand};
+  const REAL **read[] = {&own.given, &own.mask};
+  for (int i = 0; i < 5; i++) if (*moved[i]) *moved[i] += first;
+  for (int i = 0; i < 2; i++) if (*read[i]) *read[i] += first;
+  for (int i = 0; i < VECTORS; i++) own.vector[i] += first;
+  for (int i = 0; i < NOISE; i++) own.noise[i] += first;
+  for (int f = 0; f < STATES; f++) {
+    const REAL **from[] = {&own.initial[f], &own.d_sequence[f], &own.d_final[f]};
+    REAL **to[] = {&own.final[f], &own.sequence[f], &own.d_initial[f]};
+    for (int i = 0; i < 3; i++) {
+      if (*from[i]) *from[i] += first;
+      if (*to[i]) *to[i] += first;
+    }
+  }
+  if (own.weight) own.weight += first * PRODUCTS * k->units;
+  own.packed += head * PRODUCTS * k->units * round_up(k->units, panel);
+  own.states += head * STATES * rows * wide;
+  own.operands += head * 2 * rows * groups * wide;
+  if (own.d_vector) own.d_vector += head * k->threads * VECTORS * wide;
+  return own;
+}
+
+static void pack_forward(Task *k, long thread, long team) {
+  for (long head = 0; head < k->heads; head++) {
+    Task own = of_head(k, head, 1);
+    pack_forward_head(&own, thread, team);
+  }
+}
+
+static void pack_backward(Task *k, long thread, long team) {
+  for (long head = 0; head < k->heads; head++) {
+    Task own = of_head(k, head, PRODUCTS);
+    pack_backward_head(&own, thread, team);
+  }
+}
+
 // ---- one row, one vector of units, one step ----
 // A saved value that takes the place of an input part costs no memory of its own.
 INLINE REAL *saved_place(const Task *k, long at, int i) {
-  return i < OVERLAID ? k->x + (at * INPUTS + i) * k->units
-                      : k->saved + (at * (SAVED - OVERLAID) + i - OVERLAID) * k->units;
+  return i < OVERLAID ? k->x + (at * INPUTS + i) * k->all_units
+                      : k->saved + (at * (SAVED - OVERLAID) + i - OVERLAID) * k->all_units;
 }
 INLINE void gather(V *out, const REAL *base, int count, long H, long n) {
   for (int i = 0; i < count; i++) out[i] = load(base + i * H, n);
 }
 
 INLINE void forward_block(const Task *k, long p, long t, long u, const V *product, int stride) {
-  const long H = k->units, n = H - u, at = place(k, p, t), wide = width(k);
+  const long H = k->all_units, n = k->units - u, at = place(k, p, t), wide = width(k);
   V x[INPUTS + 1], h[PRODUCTS + 1], s[STATES], v[VECTORS + 1], noise[NOISE + 1], y[STATES], saved[SAVED + 1];
   gather(x, k->x + at * INPUTS * H + u, INPUTS, H, n);
   for (int i = 0; i < PRODUCTS; i++)
@@ -77,7 +119,7 @@ INLINE void forward_block(const Task *k, long p, long t, long u, const V *produc
 }
 
 INLINE void backward_block(const Task *k, long p, long t, long u, const V *product, REAL *d_vector) {
-  const long H = k->units, n = H - u, at = place(k, p, t), wide = width(k), row = row_of(k, p);
+  const long H = k->all_units, n = k->units - u, at = place(k, p, t), wide = width(k), row = row_of(k, p);
   const long before = t ? place(k, p, t - 1) : row;
   V x[INPUTS + 1], s[STATES], v[VECTORS + 1], noise[NOISE + 1], y[STATES], saved[SAVED + 1], g[STATES];
   V dx[INPUTS + 1], dh[PRODUCTS + 1], ds[STATES], dv[VECTORS + 1];
@@ -111,16 +153,16 @@ INLINE long tile_rows(long left, long most) {  // even tiles: 16 rows are 6 + 5 
 }
 
 static void forward_part(Task *k, long first, long last, long from, long to, long team) {
-  const long H = k->units, wide = width(k), begin = from * FORWARD_BLOCKS * LANES;
-  const long end = least(to * FORWARD_BLOCKS * LANES, H);
+  const long H = k->all_units, units = k->units, wide = width(k), begin = from * FORWARD_BLOCKS * LANES;
+  const long end = least(to * FORWARD_BLOCKS * LANES, units);
   for (long p = first; p < last; p++)
     for (long u = begin; u < end; u += LANES) {
       const long row = row_of(k, p);
       for (int f = 0; f < STATES; f++)
-        *(V *)(k->states + (f * k->rows + p) * wide + u) = load(k->initial[f] + row * H + u, H - u);
+        *(V *)(k->states + (f * k->rows + p) * wide + u) = load(k->initial[f] + row * H + u, units - u);
       if (PRODUCTS && !k->given) {
         V h = *(V *)(k->states + p * wide + u);
-        *(V *)(k->operands + p * wide + u) = k->mask ? h * load(k->mask + row * H + u, H - u) : h;
+        *(V *)(k->operands + p * wide + u) = k->mask ? h * load(k->mask + row * H + u, units - u) : h;
       }
     }
 #if PRODUCTS
@@ -131,13 +173,13 @@ static void forward_part(Task *k, long first, long last, long from, long to, lon
       while (active > first && length_of(k, active - 1) <= t) active--;
       if (active == first) break;
       for (long panel = from; panel < to; panel++) {
-        const REAL *weights = k->packed + panel * H * FORWARD_COLUMNS * LANES;
+        const REAL *weights = k->packed + panel * units * FORWARD_COLUMNS * LANES;
         for (long p = first, rows; p < active; p += rows) {
           rows = tile_rows(active - p, MOST_ROWS(FORWARD_COLUMNS));
-          forward_product(rows, k->operands + ((t & 1) * k->rows + p) * wide, wide, 1, 0, H, weights, products);
+          forward_product(rows, k->operands + ((t & 1) * k->rows + p) * wide, wide, 1, 0, units, weights, products);
           for (int j = 0; j < FORWARD_BLOCKS; j++) {
             long u = (panel * FORWARD_BLOCKS + j) * LANES;
-            if (u >= H) break;
+            if (u >= units) break;
             for (long r = 0; r < rows; r++)
               forward_block(k, p + r, t, u, products + r * FORWARD_COLUMNS + j, FORWARD_BLOCKS);
           }
@@ -153,18 +195,18 @@ static void forward_part(Task *k, long first, long last, long from, long to, lon
   for (int f = 0; f < STATES; f++)
     for (long p = first; p < last; p++)
       for (long u = begin; u < end; u += LANES)
-        store(k->final[f] + row_of(k, p) * H + u, *(V *)(k->states + (f * k->rows + p) * wide + u), H - u);
+        store(k->final[f] + row_of(k, p) * H + u, *(V *)(k->states + (f * k->rows + p) * wide + u), units - u);
 }
 
 static void backward_part(Task *k, long first, long last, long from, long to, long team, long thread) {
-  const long H = k->units, wide = width(k), begin = from * BACKWARD_BLOCKS * LANES;
-  const long end = least(to * BACKWARD_BLOCKS * LANES, H);
+  const long H = k->all_units, units = k->units, wide = width(k), begin = from * BACKWARD_BLOCKS * LANES;
+  const long end = least(to * BACKWARD_BLOCKS * LANES, units);
   REAL *d_vector = k->d_vector + thread * VECTORS * wide;
   for (int f = 0; f < STATES; f++)
     for (long p = first; p < last; p++)
       for (long u = begin; u < end; u += LANES)
         *(V *)(k->states + (f * k->rows + p) * wide + u) =
-            k->d_final[f] ? load(k->d_final[f] + row_of(k, p) * H + u, H - u) : all(0);
+            k->d_final[f] ? load(k->d_final[f] + row_of(k, p) * H + u, units - u) : all(0);
 #if PRODUCTS
   if (!k->given) {
     for (long p = first; p < last; p++)
@@ -176,20 +218,20 @@ static void backward_part(Task *k, long first, long last, long from, long to, lo
     for (long t = k->steps - 1, active = first; t >= -1; t--) {
       while (active < last && length_of(k, active) > t) active++;
       for (long panel = from; panel < to; panel++) {
-        const REAL *weights = k->packed + panel * PRODUCTS * H * BACKWARD_BLOCKS * LANES;
+        const REAL *weights = k->packed + panel * PRODUCTS * units * BACKWARD_BLOCKS * LANES;
         for (long p = first, rows; p < active; p += rows) {
           rows = tile_rows(active - p, MOST_ROWS(BACKWARD_BLOCKS));
           backward_product(rows, k->operands + (((t + 1) & 1) * k->rows + p) * PRODUCTS * wide, PRODUCTS * wide,
-                           PRODUCTS, wide, H, weights, products);
+                           PRODUCTS, wide, units, weights, products);
           for (int j = 0; j < BACKWARD_BLOCKS; j++) {
             long u = (panel * BACKWARD_BLOCKS + j) * LANES;
-            if (u >= H) break;
+            if (u >= units) break;
             for (long r = 0; r < rows; r++) {
               V *product = products + r * BACKWARD_BLOCKS + j;
               if (t >= 0) {
                 backward_block(k, p + r, t, u, product, d_vector);
               } else {  // before the first step: what reaches the initial state
-                V mask = k->mask ? load(k->mask + row_of(k, p + r) * H + u, H - u) : all(1);
+                V mask = k->mask ? load(k->mask + row_of(k, p + r) * H + u, units - u) : all(1);
                 *(V *)(k->states + (p + r) * wide + u) += mask * *product;
               }
             }
@@ -206,26 +248,35 @@ static void backward_part(Task *k, long first, long last, long from, long to, lo
   for (int f = 0; f < STATES; f++)
     for (long p = first; p < last; p++)
       for (long u = begin; u < end; u += LANES)
-        store(k->d_initial[f] + row_of(k, p) * H + u, *(V *)(k->states + (f * k->rows + p) * wide + u), H - u);
+        store(k->d_initial[f] + row_of(k, p) * H + u, *(V *)(k->states + (f * k->rows + p) * wide + u), units - u);
 }
 
+// Threads share rows; where these are fewer than threads, the heads.
+INLINE long row_parts(const Task *k) { return k->rows >= k->threads ? k->threads : 1; }
+
 static void forward_work(Task *k, long thread, long team) {
-  const long all_panels = panels(k, FORWARD_BLOCKS);
+  const long all_panels = panels(k, FORWARD_BLOCKS), parts = row_parts(k);
   if (k->split) {
     forward_part(k, 0, k->rows, share(all_panels, team, thread), share(all_panels, team, thread + 1), team);
-  } else {
-    for (long part = thread; part < k->threads; part += team)
-      forward_part(k, share(k->rows, k->threads, part), share(k->rows, k->threads, part + 1), 0, all_panels, 1);
+    return;
+  }
+  for (long item = thread; item < k->heads * parts; item += team) {
+    Task own = of_head(k, item / parts, 1);
+    const long part = item % parts;
+    forward_part(&own, share(k->rows, parts, part), share(k->rows, parts, part + 1), 0, all_panels, 1);
   }
 }
 
 static void backward_work(Task *k, long thread, long team) {
-  const long all_panels = panels(k, BACKWARD_BLOCKS);
+  const long all_panels = panels(k, BACKWARD_BLOCKS), parts = row_parts(k);
   if (k->split) {
     backward_part(k, 0, k->rows, share(all_panels, team, thread), share(all_panels, team, thread + 1), team, thread);
-  } else {
-    for (long part = thread; part < k->threads; part += team)
-      backward_part(k, share(k->rows, k->threads, part), share(k->rows, k->threads, part + 1), 0, all_panels, 1, thread);
+    return;
+  }
+  for (long item = thread; item < k->heads * parts; item += team) {
+    Task own = of_head(k, item / parts, PRODUCTS);
+    const long part = item % parts;
+    backward_part(&own, share(k->rows, parts, part), share(k->rows, parts, part + 1), 0, all_panels, 1, thread);
   }
 }
 

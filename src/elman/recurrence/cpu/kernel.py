@@ -21,6 +21,7 @@ from elman.recurrence.trace import Arrivals, Equations, add_zoneout, derive, pre
 # The fields of ``Task`` in kernel.c, in its order; all are eight bytes wide.
 TASK = (
     *("rows", "steps", "units", "features", "operand_stride", "reverse", "threads", "split"),
+    *("heads", "all_units"),
     *("row", "offset", "length"),
     *("x", "given", "weight", "mask", "vector", "noise", "initial", "final", "sequence", "saved", "training"),
     *("d_sequence", "d_final", "d_x", "d_product", "d_initial", "d_vector", "operand"),

@@ -13,6 +13,7 @@ from elman.recurrence.contract import RecurrentCell, State
 from elman.recurrence.cpu.kernel import Kernel, TaskFields, threads
 from elman.recurrence.direction import DirectionTensors, arrivals_of, replay, steps_after
 from elman.recurrence.double_backward import differentiate
+from elman.recurrence.heads import learn_by_heads, multiply_by_heads, whole_matrix
 from elman.tensors.memory import check_memory, dense, new_memory
 from elman.tensors.products import affine, multiply
 from elman.tensors.rows import RealSteps
@@ -40,6 +41,11 @@ class ScanSpec(NamedTuple):
     all_states: bool
     lengths: Tensor | None = None
     real: Tensor | None = None
+
+    @property
+    def heads(self) -> int:
+        """Of the recurrent weights; none of a cell that multiplies nothing."""
+        return self.cell.heads if self.kernel.equations.products else 1
 
     @property
     def N(self) -> int:
@@ -115,7 +121,7 @@ def _check_memory(spec: ScanSpec, x: Tensor, tensors: DirectionTensors) -> None:
     projected = tensors.W_x is None
     D = len(e.inputs) * H if projected else x.shape[-1]
     check_memory("what project returns" if projected else "x", x, (N, D), kernel.dtype)
-    for name, tensor, expected in tensors.expected(e, spec.B, (N,), D, H):
+    for name, tensor, expected in tensors.expected(e, spec.B, (N,), D, H, spec.heads):
         check_memory(name, tensor, expected, kernel.dtype)
 
 
@@ -161,7 +167,8 @@ def _forward(
     given = None
     if spec.T == 1 and tensors.W_h is not None:
         h = tensors.initial[0]
-        given = (h if tensors.mask is None else h * tensors.mask) @ tensors.W_h
+        operand = h if tensors.mask is None else h * tensors.mask
+        given = multiply_by_heads(operand, tensors.W_h, len(kernel.equations.products))
     with Scratch(kernel.dtype) as scratch:
         task, _ = _share_out(spec, scratch, tensors, groups=1, given=given is not None)
         task |= {"x": parts, "given": given, "final": final, "sequence": sequences}
@@ -195,17 +202,17 @@ def _backward(
     d_initial = [torch.empty_like(t) for t in tensors.initial]
     # One gate gradient for x and h: their weights' gradients are then one product, [x; h]ᵀ d.
     learns = wanted[3] and kernel.learns
-    joint = kernel.shared and wanted[1] and learns
+    joint = kernel.shared and wanted[1] and learns and spec.heads == 1
     operand = scratch.empty(N, (D if joint else 0) + H) if learns else None
     single = spec.T == 1 and W_h is not None
     task, threads = _share_out(spec, scratch, tensors, groups=len(e.products), given=single)
-    d_vectors = x.new_zeros(threads, len(e.vectors), kernel.width(H))
+    d_vectors = x.new_zeros(spec.heads, threads, len(e.vectors), kernel.width(H // spec.heads))
     task |= {"x": parts, "given": d_products if single else None, "sequence": sequences, "saved": saved}
     task |= {"d_sequence": arrived[:-fields], "d_final": arrived[-fields:], "d_x": d_parts}
     task |= {"d_product": d_products, "d_initial": d_initial, "d_vector": d_vectors, "operand": operand}
     kernel.call("backward", task | {"operand_stride": 0 if operand is None else operand.shape[1]})
     if single and W_h is not None:
-        reached = d_products @ W_h.t()
+        reached = d_products @ whole_matrix(W_h, len(e.products)).t()
         d_initial[0] += reached if tensors.mask is None else reached * tensors.mask
     if operand is not None and kernel.presence is not None:  # where nothing arrives, nothing was multiplied
         after = steps_after(spec.T, spec.B, spec.lengths, spec.reverse, x.device)
@@ -217,14 +224,15 @@ def _backward(
         d_W_x, d_W_h = multiply(operand.t(), d_parts).split((D, H))
     else:
         if operand is not None:
-            d_W_h = multiply(operand.t(), d_products)
+            d_W_h = learn_by_heads(operand, d_products, spec.heads, multiply)
         if wanted[1]:
             d_W_x = multiply(x.t(), d_parts)
     d_x = d_parts
     if tensors.W_x is not None:
         d_x = multiply(d_parts, tensors.W_x.t()) if wanted[0] else None  # type: ignore[assignment]
     d_b = d_parts.sum(0) if wanted[2] else None
-    d_v = d_vectors.sum(0)[:, :H].unbind(0) if e.vectors else ()
+    own = d_vectors.sum(1)[..., : H // spec.heads].transpose(0, 1)  # (vectors, heads, units)
+    d_v = own.reshape(-1, H).unbind(0) if e.vectors else ()
     return d_x, d_W_x, d_b, d_W_h, None, *(None for _ in tensors.noise), *d_v, *d_initial
 
 
@@ -237,18 +245,21 @@ def _share_out(
         groups: how many rows of H the weights multiply at a step (states: 1, gradients: gates).
         given: the recurrent products are made elsewhere.
     """
-    B, H, lengths = spec.B, spec.H, spec.lengths
+    B, H, lengths, heads = spec.B, spec.H, spec.lengths, spec.heads
+    units = H // heads
     W_h = None if given else tensors.W_h
     weights = 0 if W_h is None else W_h.numel()
     count = threads() if spec.N * (weights + 8 * H) > SMALL else 1
     split = count > 1 and 3 * count > B and (weights >= SPLIT or not spec.kernel.equations.products)
-    count = count if split else min(count, B)
-    width, panel = spec.kernel.width(H), 4 * spec.kernel.lanes
-    states = len(tensors.initial) * B * width
-    operands = 0 if W_h is None else 2 * B * groups * width
-    packed = 0 if W_h is None else W_h.shape[1] * (-(-H // panel) * panel)
+    split = split and heads == 1
+    count = count if split else min(count, B if count <= B else heads * B)
+    width, panel = spec.kernel.width(units), 4 * spec.kernel.lanes
+    states = heads * len(tensors.initial) * B * width
+    operands = 0 if W_h is None else heads * 2 * B * groups * width
+    packed = 0 if W_h is None else heads * W_h.shape[1] * (-(-units // panel) * panel)
     workspace = scratch.empty(states + operands + packed)
-    task: TaskFields = {"rows": B, "steps": spec.T, "units": H, "reverse": int(spec.reverse)}
+    task: TaskFields = {"rows": B, "steps": spec.T, "units": units, "reverse": int(spec.reverse)}
+    task |= {"heads": heads, "all_units": H}
     task |= {"threads": count, "split": int(split), "weight": W_h, "mask": tensors.mask}
     task |= {
         "vector": tensors.vectors,
@@ -259,7 +270,7 @@ def _share_out(
     task |= {"operands": workspace[states:], "packed": workspace[states + operands :]}
     if lengths is not None:  # rows longest first, dealt to the threads in turn
         order = lengths.argsort(descending=True, stable=True)
-        if count > 1 and not split:
+        if 1 < count <= B and not split:
             order = torch.cat([order[part::count] for part in range(count)])
         offsets = lengths.cumsum(0) - lengths
         task |= {"row": order, "offset": offsets[order], "length": lengths[order]}
