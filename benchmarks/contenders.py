@@ -116,7 +116,7 @@ def ours_write(
 
 
 def plain_loss(model: plain.Plain, batch: Any) -> Tensor:
-    ids, source_lengths, previous, targets, _ = batch
+    ids, source_lengths, previous, targets, *_ = batch
     return plain.loss(model, ids, source_lengths, previous, targets)
 
 

@@ -123,7 +123,8 @@ def test_options_and_who_reads_them():
     assert NETWORKS.readers_of("window") == ["window"]
     assert NETWORKS.readers_of("nothing") == []
     assert CELLS.options("lstm").keys() >= {"bias"}
-    assert parameters_of(Gained) == {"input_size": None, "hidden_size": None, "gain": None, "offset": 0.0}
+    own = {"input_size": None, "hidden_size": None, "gain": None, "offset": 0.0}
+    assert parameters_of(Gained) == {"heads": 1, **own}  # which every cell takes
     assert parameters_of(Handing).keys() >= {"gain", "bias"}  # which go on to the base
 
 

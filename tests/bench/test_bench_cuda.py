@@ -369,7 +369,7 @@ def test_run_gives_json() -> None:
 
 
 def test_explanations_are_asked_of_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    def explain(cell: Any, B: int, dtype: torch.dtype, directions: int = 1) -> list[str]:
+    def explain(cell: Any, B: int, dtype: torch.dtype, directions: int, T: int) -> list[str]:
         if B == 128:
             raise BackendError("too many rows")
         tf32 = torch.backends.cuda.matmul.allow_tf32

@@ -27,6 +27,10 @@ OTHERS = {
     "sru",
     "hard_gate",
     "layer_norm_lstm",
+    "min_gru",
+    "min_lstm",
+    "qrnn",
+    "lru",
 }  # tested elsewhere
 
 

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from elman import RNN
 from elman.recurrence import unroll
-from elman.recurrence.triton import backend, launch, recording, scan, steps
+from elman.recurrence.triton import backend, chunks, launch, recording, sequence, steps
+from elman.recurrence.triton.chunks import count_chunks, in_one_piece, padded_length
 from elman.recurrence.triton.emit.backward import backward
 from elman.recurrence.triton.emit.writer import Variant, pieces
 from elman.recurrence.triton.launch import DoesNotFit
@@ -237,7 +238,8 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launched]:
     monkeypatch.setattr(unroll, "choose", lambda *given: backend.TritonBackend())
     monkeypatch.setattr(backend, "card_of", lambda device: H200)
     monkeypatch.setattr(backend, "_refused", set())
-    monkeypatch.setattr(scan, "launch", launch)
+    monkeypatch.setattr(sequence, "launch", launch)
+    monkeypatch.setattr(chunks, "launch", launch)
     monkeypatch.setattr(recording, "launch", launch)
     return found
 
@@ -324,7 +326,7 @@ def test_a_plan_that_the_card_refuses_is_not_tried_again(launches, monkeypatch):
 
     count = sum(tiling.form != "steps" for tiling in tilings(workload_of(512, 40), H200))
     assert count > 1
-    monkeypatch.setattr(scan, "launch", refuse)
+    monkeypatch.setattr(sequence, "launch", refuse)
     unroll_back("lstm", 512, 40, 3)
     assert tried == ["forward"] * count
     assert {one.name for one in launches} == {"prepare", "forward", "backward"}, "the steps took its place"
@@ -338,7 +340,7 @@ def test_an_error_that_is_no_refusal_is_raised(launches, monkeypatch):
     def fail(*given, **named):
         raise RuntimeError("the card is on fire")
 
-    monkeypatch.setattr(scan, "launch", fail)
+    monkeypatch.setattr(sequence, "launch", fail)
     with pytest.raises(RuntimeError, match="on fire"):
         unroll_back("lstm", 256, 4, 3)
 
@@ -446,6 +448,33 @@ def test_explanations_name_the_form_and_the_obstacles(launches, monkeypatch):
     assert lines[1].startswith("taken: shared: ")
     assert any(line.startswith("not whole: ") for line in lines)
     assert any("TF32 would serve" in line for line in backend.explain(cell, 32, torch.float32))
+
+
+def test_explanations_count_chunks_and_heads(launches, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(backend, "unavailable", lambda device: None)
+    linear = RNN("min_gru", 4, 256).cells[0][0]
+    assert backend.explain(linear, 1, torch.bfloat16, T=65536)[1].startswith(
+        "taken: time in 512 chunks at once"
+    )
+    assert backend.explain(linear, 1, torch.bfloat16, T=40)[1].startswith("taken: whole")
+    parted = RNN("lstm", 4, 768, cell_options={"heads": 12}).cells[0][0]
+    assert (
+        "a program holds all units of 16 rows (64 units each"
+        in backend.explain(parted, 16, torch.bfloat16)[1]
+    )
+
+
+@pytest.mark.parametrize(("T", "chunks"), [(127, 1), (128, 4), (130, 4), (4096, 128), (65536, 512)])
+def test_chunks_are_even_where_they_can_be(T, chunks):
+    step = backend.step_of(RNN("min_gru", 4, 256).cells[0][0])
+    workload = workload_of(256, 1, gates=0)
+    found = count_chunks(step, workload, T, H200)
+    assert found == chunks
+    assert padded_length(T, found) - T < found
+    with in_one_piece():
+        assert count_chunks(step, workload, T, H200) == 1
+    assert count_chunks(step, workload_of(256, 4096, gates=0), T, H200) == 1  # rows fill the card
 
 
 def test_explanations_count_the_phases(launches, monkeypatch):

@@ -127,6 +127,7 @@ class Bench:
             options = {"heads": case.heads, **OPTIONS.get(case.ours, {})}
             cell = kind(case.H, case.H, initialisation="uniform", **options)  # type: ignore[arg-type]
             try:
-                return list(explain(cell.to(self.device, dtype), case.B, dtype, directions=directions))
+                own = cell.to(self.device, dtype)
+                return list(explain(own, case.B, dtype, directions=directions, T=case.T))
             except ElmanError as error:
                 return [in_one_line(error)]

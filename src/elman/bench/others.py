@@ -1,9 +1,6 @@
 """Kernels of others, measured where they are installed: FlashRNN's, and flash-linear-attention's HGRN."""
 
-from collections.abc import Callable
-from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,9 +39,11 @@ class FlashLayer(nn.Module):
     def _unroll(self, x: Tensor, way: str) -> Tensor:
         B, T, H = x.shape
         parts = F.linear(x, self.weight).view(B, T, *self.sizes)
-        run: Callable[..., Any] = import_module("flashrnn.flashrnn").flashrnn
+        from flashrnn.flashrnn import flashrnn
+
         numbers = str(x.dtype).removeprefix("torch.")
-        states, _ = run(parts, self.recurrent, self.bias, function=self.function, backend=way, dtype=numbers)
+        own = {"function": self.function, "backend": way, "dtype": numbers}
+        states, _ = flashrnn(parts, self.recurrent, self.bias, **own)
         outputs: Tensor = states[0].reshape(B, T, H)
         return outputs
 
@@ -75,8 +74,9 @@ class GatedLinearLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(2 * H))
 
     def forward(self, x: Tensor) -> Tensor:
-        run: Callable[..., Any] = import_module("fla.ops.hgrn").chunk_hgrn
+        from fla.ops.hgrn import chunk_hgrn
+
         z, n = F.linear(x, self.weight, self.bias).chunk(2, -1)
-        found = run((torch.sigmoid(z) * n).contiguous(), F.logsigmoid(-z).contiguous())
+        found = chunk_hgrn((torch.sigmoid(z) * n).contiguous(), F.logsigmoid(-z).contiguous())
         outputs: Tensor = found[0] if isinstance(found, tuple) else found
         return outputs

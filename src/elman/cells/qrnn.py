@@ -9,12 +9,12 @@ from elman.recurrence.contract import Parts, State
 class QRNN(Cell):
     """Quasi-recurrent network (Bradbury et al. 2017): a convolution of two steps, then gated pooling ("fo").
 
-        z = tanh(x W^xz + x⁻ W^xp + b_z)      c' = f ⊙ c + (1 - f) ⊙ z
-        f = σ(x W^xf + x⁻ W^xg + b_f)         h' = o ⊙ c'
-        o = σ(x W^xo + x⁻ W^xq + b_o)
+        z = tanh(x W^xz + p + b_z)      c' = f ⊙ c + (1 - f) ⊙ z
+        f = σ(x W^xf + g + b_f)         h' = o ⊙ c'
+        o = σ(x W^xo + q + b_o)         p' = x W^xp + b_p,  g' = x W^xg + b_g,  q' = x W^xq + b_q
 
-    x⁻ is the input of the step before. What its weights make of it, p, g and q, is kept as states, so that a
-    stream needs no more than its state. Linear in c, so time is scanned in parallel.
+    The convolution is over this input and the one before, of which p, g and q are what its weights made: as
+    states, so that a stream needs no more than its state. Linear in c, so time is scanned in parallel.
     """
 
     state = ("h", "c", "p", "g", "q")

@@ -124,8 +124,8 @@ def step_of(cell: RecurrentCell, noise: Noise = NO_NOISE) -> Step:
     return make_once(equations, ("step", *rates.items()), make)
 
 
-def explain(cell: RecurrentCell, B: int, dtype: torch.dtype, *, directions: int = 1) -> list[str]:
-    """Tell which form B rows take on this card, how it is tiled, and why no faster one."""
+def explain(cell: RecurrentCell, B: int, dtype: torch.dtype, *, directions: int = 1, T: int = 1) -> list[str]:
+    """Tell which form B rows of T steps take on this card, how it is tiled, and why no faster one."""
     device = torch.device("cuda", torch.cuda.current_device())
     free = None if cell.equations is not None else f"{type(cell).__name__} is a free-form cell"
     reason = free or unserved(dtype) or unavailable(device)
@@ -137,9 +137,11 @@ def explain(cell: RecurrentCell, B: int, dtype: torch.dtype, *, directions: int 
         return [about, f"taken: {step.program(False)}"]
     workload = _workload(step, cell.hidden_size, B, dtype, directions, cell.heads)
     chosen, *others = (t for t in tilings(workload, card) if (card, workload, t) not in _refused)
+    chunks = count_chunks(step, workload, T, card)
+    parallel = f"time in {chunks} chunks at once, each of them " if chunks > 1 else ""
     return [
         about,
-        f"taken: {chosen}",
+        f"taken: {parallel}{chosen}",
         *(f"instead of {other}" for other in others[:3]),
         *(f"not {reason}" for reason in find_obstacles(workload, card)),
     ]
