@@ -18,7 +18,7 @@ class SLSTM(Cell):
         log f = log σ(f̃)                    h' = o ⊙ c' / n'
 
     m keeps the exponentials small and changes nothing else. With ``exponential_forget`` log f is f̃
-    itself. Published with recurrent weights in blocks, the heads; here they are whole.
+    itself. Published with recurrent weights in blocks: ``heads``.
     """
 
     state = ("h", "c", "n", "m")

@@ -189,8 +189,8 @@ def _shared(workload: Workload, card: Card, rows: int, columns: int) -> Iterator
         if block < (64 if held == depth else 128) or 2 * held < depth:
             continue
         streamed = (depth - held) * columns * size / 65536
-        wide = columns * depth * size > 160 << 10 or rows == ROWS[-1] or workload.products == 1
-        wide = wide or workload.many > 0
+        single = workload.products == 1 and (size == 2 or depth > 256)
+        wide = columns * depth * size > 160 << 10 or rows == ROWS[-1] or single
         read = size * rows * workload.width / 16384  # by a program at a step
         cost = 2.9 + 3.2 * read + 1.75 * max(0.0, read - 2) + 0.8 * (columns / 64 - 1) * workload.width / 512
         if workload.products == 1:  # gathers in the backward pass
