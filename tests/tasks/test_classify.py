@@ -75,8 +75,26 @@ def test_a_tiny_task_is_learned(pooling, tmp_path):
     assert one.task.predict(one.model, ["a b", "b a", "c"])[1]["prediction"] == "y"
 
 
+def test_a_shortcut_is_fitted_beside_the_network(tmp_path):
+    """At the beginning and before a validation; nobody's weights but its own change."""
+    one = ready("classify", tmp_path, {}, data=THREE)
+    assert one.task.config.model.shortcut is True
+    before = {name: tensor.clone() for name, tensor in one.model.named_parameters()}
+    one.task.companion.fit(one.model, one.examples)
+    one.task.companion.weigh(one.model, one.examples)
+    assert all(torch.equal(before[name], tensor) for name, tensor in one.model.named_parameters())
+    assert int(one.model.shortcut.texts) == len(one.examples)
+    answers = [one.task.predict(one.model, [text])[0].probabilities for text in ("a b", "b a")]
+    assert answers[0] != answers[1]
+    together = [p.probabilities for p in one.task.predict(one.model, ["a b", "b a"])]
+    assert [sorted(a.values()) for a in answers] == [pytest.approx(sorted(b.values())) for b in together]
+    plain = ready("classify", tmp_path, {"model.shortcut": False}, data=THREE)
+    plain.task.companion.fit(plain.model, plain.examples)  # there is none
+    assert plain.model.shortcut is None
+
+
 def test_class_weights_by_hand(tmp_path):
-    one = ready("classify", tmp_path, {"training.class_weights": "balanced"})
+    one = ready("classify", tmp_path, {"training.class_weights": "balanced", "model.shortcut": False})
     assert one.task.labels.names == ["animal", "thing"]
     weights = {"animal": 6 / (2 * 4), "thing": 6 / (2 * 2)}
     assert one.task._weights(CPU).tolist() == pytest.approx([weights["animal"], weights["thing"]])

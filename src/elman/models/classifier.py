@@ -9,6 +9,7 @@ from elman.config import ModelSettings
 from elman.models.embedding import WordBatch, Words
 from elman.models.encoder import Encoder
 from elman.models.poolings.base import Pooling
+from elman.models.shortcut import LinearShortcut
 from elman.registry import POOLINGS, construct
 
 
@@ -24,9 +25,16 @@ class Classifier(nn.Module):
         pooling: str,
         pooling_options: Mapping[str, Any] | None = None,
         head: int = 0,
+        shortcut: bool = False,
     ) -> None:
+        """
+        Args:
+            head: width of a hidden layer before the softmax; 0: none.
+            shortcut: beside the network there is a linear model, which is fitted and weighed by itself.
+        """
         super().__init__()
         self.words = words
+        self.shortcut = LinearShortcut(K) if shortcut else None
         self.encoder = Encoder(words.output_size, settings, causal=pooling == "last")  # the end sees all
         kind, width = POOLINGS.find(pooling), self.encoder.output_size
         named = "model.pooling_options"
@@ -36,7 +44,7 @@ class Classifier(nn.Module):
         self.head = nn.Sequential(*layers, nn.Linear(head or width, K))
 
     def forward(self, words: WordBatch) -> Tensor:
-        """Scores of the classes (B, K)."""
+        """Scores of the classes (B, K), by the network alone."""
         unrolled = self.encoder(self.words(words), words.lengths)
         scores: Tensor = self.head(self.pooling(unrolled, words.lengths))
         return scores

@@ -2,9 +2,11 @@
 
 SHARED = (  # files that are no task
     "base",
+    "beside",
     "buckets",
     "class2seq_writer",
     "classes",
+    "classify_settings",
     "defaults",
     "examples",
     "generation",

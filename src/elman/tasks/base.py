@@ -67,6 +67,16 @@ class Chooser(Protocol):
         """How probable each of the task's ``label_names`` is for each text, or for each word of it."""
 
 
+class Companion(Protocol):
+    """What is fitted beside the training of a model, not by its updates."""
+
+    def fit(self, model: Any, examples: Examples) -> None:
+        """Once, before the first update, on the training data."""
+
+    def weigh(self, model: Any, examples: Examples) -> None:
+        """Before each validation, on its data."""
+
+
 class Task(ABC, Generic[M, B]):
     """One kind of job, composed of fields, a batch ``B``, a model ``M``, a loss and metrics.
 
@@ -74,6 +84,7 @@ class Task(ABC, Generic[M, B]):
 
     text_fields: fields whose unit may have learned something, by their names in the run's files.
     generation, scorer, chooser: what its models can do besides, if they can.
+    companion: what is fitted beside their training, if anything is.
     unrecordable: why its updates cannot be recorded as CUDA graphs, if they cannot.
 
     >>> from elman.tasks.tag import Tag, TagSettings
@@ -102,6 +113,7 @@ class Task(ABC, Generic[M, B]):
         self.generation: Generation[M] | None = None
         self.scorer: Scorer | None = None
         self.chooser: Chooser | None = None
+        self.companion: Companion | None = None
         self.unrecordable: str | None = None
 
     # From files to numbers

@@ -2,37 +2,28 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import Field
+from numpy.typing import NDArray
 from torch import Tensor
 
-from elman.config import (
-    DataSettings,
-    EvaluationSettings,
-    Options,
-    PartOf,
-    ReadIf,
-    TrainingSettings,
-    Whole,
-    setting,
-)
 from elman.errors import ConfigError, EmptyError, LabelError
 from elman.metrics.classification import Agreement, Confusion, LabelSets
 from elman.models.classifier import Classifier
 from elman.models.counting import NaiveBayes
 from elman.models.embedding import Ngrams, WordBatch
 from elman.models.losses import label_loss, output_loss
-from elman.registry import POOLINGS
 from elman.tasks.base import Chances, Judges, Loss, Measures, network_kind
+from elman.tasks.beside import ShortcutFitting
 from elman.tasks.buckets import Counts, bucketed_words
-from elman.tasks.examples import Examples, device_of, tensor, unseen_measures
+from elman.tasks.classify_settings import ClassifySettings
+from elman.tasks.examples import Batches, Examples, device_of, tensor, unseen_measures
 from elman.tasks.generation import Partners
 from elman.tasks.predictions import Prediction
 from elman.tasks.statistics import Statistics
-from elman.tasks.words import WordConfig, WordModel, WordTask, usual_epochs
+from elman.tasks.words import WordConfig, WordTask, usual_epochs
 from elman.tensors.transfer import moved
 from elman.text.fields import State
 from elman.text.files import Repairs
@@ -41,43 +32,6 @@ from elman.text.records import Record, Source
 
 FEW = 20  # labels that are not too many, however few texts there are
 NGRAM_DROPOUT = 0.3  # so that the network does not lean on the n-grams alone
-
-
-class ClassifyData(DataSettings):
-    labels_separator: str | None = Field(
-        None, min_length=1, description="what stands between the labels of a text that has several, as |"
-    )
-
-
-class ClassifyModel(WordModel):
-    ngrams: int | None = Field(
-        None, ge=1, description="each token also brings the n-grams that end with it, up to this n"
-    )
-    pooling: Annotated[str, PartOf(POOLINGS)] | None = setting(None, "the last output, or all outputs pooled")
-    pooling_options: Options = setting({}, "options of the pooling's constructor")
-    head: Whole = setting(0, "width of a hidden layer between pooling and softmax; 0: none")
-    multilabel: bool | None = setting(
-        None, "any number of labels a text, each by a sigmoid; unset: where some text has not exactly one"
-    )
-
-
-class ClassifyTraining(TrainingSettings):
-    class_weights: Literal["none", "balanced"] = setting(
-        "none", "balanced: a rare class counts as much as a frequent one"
-    )
-
-
-class ClassifyEvaluation(EvaluationSettings):
-    threshold: Annotated[float, Field(gt=0, lt=1), ReadIf("model.multilabel", (True,), open=True)] = setting(
-        0.5, "how probable each of several labels is at least"
-    )
-
-
-class ClassifySettings(WordConfig):
-    data: ClassifyData = ClassifyData()
-    model: ClassifyModel = ClassifyModel()
-    training: ClassifyTraining = ClassifyTraining()
-    evaluation: ClassifyEvaluation = ClassifyEvaluation()
 
 
 class ClassifyBatch(NamedTuple):
@@ -111,6 +65,8 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
     def __init__(self, config: ClassifySettings) -> None:
         super().__init__(config, "label")
         self._texts = 0  # of the training data
+        self.beside = ShortcutFitting(self.words.text.join, self._by_network, self._weights_here)
+        self.companion = self.beside
 
     @property
     def multilabel(self) -> bool:
@@ -184,6 +140,7 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
             "model.ngrams": 1 if words or model.embedding == 0 else 3,
             "model.pooling": "last" if model.network == "bag" else "max",
             "model.multilabel": self._several,
+            "model.shortcut": not (self._several or self.config.model.multilabel),
             "training.batch_size": 32 if self.config.training.batch_tokens is None else None,
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
@@ -209,6 +166,7 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
             pooling=settings.pooling or "last",
             pooling_options=settings.pooling_options,
             head=settings.head,
+            shortcut=bool(settings.shortcut) and not self.multilabel,
         )
 
     def collate(self, examples: Examples, key: Iterable[int], device: torch.device) -> ClassifyBatch:
@@ -249,8 +207,9 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         unseen = examples.unseen
         judges = Judges(self.config, self.config.evaluation.metrics or ())
         confusion, sets = Confusion([*names, *unseen]), LabelSets()
-        for batch in self.evaluation_batches(examples, device_of(model)):
-            scores, gold = model(batch.words), batch.labels
+        for key in self._keys(examples):
+            batch = self.collate(examples, key, device_of(model))
+            scores, gold = self._scores(model, batch.words, examples, key), batch.labels
             tokens += int(batch.words.lengths.sum())
             if self.multilabel:
                 judged += len(gold)
@@ -271,6 +230,25 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         figures = self._figures_of(sets) if self.multilabel else self._figures(confusion)
         size = {"tokens": tokens, "examples": len(examples)}
         return counted | figures | judges.values() | size | unseen_measures(unseen)
+
+    def _keys(self, examples: Examples) -> Batches:
+        return examples.in_order(*self.measured, tokens=self.positions, size=self.together)
+
+    def _scores(self, model: Classifier, words: WordBatch, examples: Examples, key: Iterable[int]) -> Tensor:
+        """Of the classes (B, K), by all that the model has."""
+        scores: Tensor = model(words)
+        if not isinstance(model, Classifier) or model.shortcut is None:  # a counted model has none
+            return scores
+        return model.shortcut.mix(scores, self.beside.ngrams(examples, key))
+
+    def _by_network(
+        self, model: Classifier, examples: Examples
+    ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+        for key in self._keys(examples):
+            yield key, model(self._word_batch(examples, key, device_of(model)))
+
+    def _weights_here(self) -> Tensor | None:
+        return self._weights(torch.device("cpu"))
 
     def _figures(self, confusion: Confusion) -> Measures:
         names = self.labels.names
@@ -316,9 +294,9 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
             return [replace(empty, asked=text) for text in texts]
         with self._spare_lexicon() as lexicon:
             examples = Examples.asked((split[i] for i in real), lexicon)
-            for key in examples.in_order(*self.measured, tokens=self.positions, size=self.together):
+            for key in self._keys(examples):
                 words = self._word_batch(examples, key, device_of(model))
-                scores = model(words)
+                scores = self._scores(model, words, examples, key)
                 chances = scores.sigmoid() if several else scores.softmax(-1)
                 lengths, unknown = words.lengths.tolist(), self._unknown(words)
                 for i, row, best, read, new in zip(

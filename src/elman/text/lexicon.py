@@ -35,6 +35,7 @@ class Lexicon:
         self.vocabulary, self.characters, self.vectors = vocabulary, characters, vectors or {}
         self.lower = lower
         self._places: dict[str, int] = {}
+        self._spellings: list[str] = []
         self._tokens: list[int] = []
         self._vectors: list[int] = []
         self._letters: list[NDArray[Any]] = []
@@ -43,6 +44,11 @@ class Lexicon:
     @property
     def words(self) -> list[str]:
         return list(self._places)
+
+    @property
+    def spellings(self) -> list[str]:
+        """The words by their numbers, as they are written; the list itself, which grows."""
+        return self._spellings
 
     def ids(self, words: Iterable[str]) -> list[int]:
         """Numbers of words in this lexicon; new ones are taken in."""
@@ -64,6 +70,7 @@ class Lexicon:
 
     def _add(self, word: str) -> int:
         place = self._places[word] = len(self._tokens)
+        self._spellings.append(word)
         self._tokens.append(self.vocabulary.id(word.lower() if self.lower else word))
         self._vectors.append(self.vectors.get(word, self.vectors.get(word.lower(), 0)))
         spelt = word if len(word) <= LONGEST else word[: LONGEST // 2] + word[-LONGEST // 2 :]

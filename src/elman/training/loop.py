@@ -97,6 +97,8 @@ class Trainer:
                 self.counted.fit(lambda: self.task.evaluation_batches(self.examples, self.device))
                 self.position = replace(now, update=1, epoch=1, finished="counted")
             else:
+                if now.update == 0 and self.task.companion is not None:
+                    self.task.companion.fit(self.model, self.examples)
                 if batches is None or epoch != now.epoch:
                     batches, epoch = self.task.epoch(self.examples, now.epoch), now.epoch
                 yield self._update(batches)
@@ -232,6 +234,8 @@ class Trainer:
         self._read_pending()
         self.model.eval()
         with self.averaging.applied(self.model), torch.no_grad(), products(self.settings.precision):
+            if self.task.companion is not None:
+                self.task.companion.weigh(self.model, self.dev)
             measures = self.task.evaluate(self.model, self.dev, quick=True)
             self._check_finite(measures)
             samples = self.task.samples(self.model, self.dev)

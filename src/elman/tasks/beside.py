@@ -1,0 +1,59 @@
+"""What is fitted beside a classifier's training: its linear shortcut, and how much that counts."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elman.models.classifier import Classifier
+from elman.tasks.examples import Examples
+from elman.text.ngrams import Numbers, TextNgrams
+
+
+class ShortcutFitting:
+    """Reads the n-grams of examples, for a model that has a shortcut."""
+
+    def __init__(
+        self,
+        join: Callable[[Sequence[str]], str],
+        network: Callable[[Classifier, Examples], Iterable[tuple[NDArray[np.int64], Tensor]]],
+        weighing: Callable[[], Tensor | None],
+    ) -> None:
+        """
+        Args:
+            join: tokens as a text.
+            network: the numbers of examples, and what the network alone says of them, in batches.
+            weighing: how much a text of each label counts in training.
+        """
+        self._join, self._network, self._weighing = join, network, weighing
+        self._ngrams = TextNgrams()
+
+    def ngrams(self, examples: Examples, key: Iterable[int]) -> tuple[Numbers, Numbers]:
+        """The n-grams of some examples, one after the other, and how many each has."""
+        words = examples.words if examples.lexicon is None else examples.lexicon.spellings
+        rows = examples.rows("word", key)
+        return self._ngrams.of_all([self._join([words[word] for word in row]) for row in rows])
+
+    @torch.no_grad()
+    def fit(self, model: Classifier, examples: Examples) -> None:
+        """Find the weights of the shortcut on the training data."""
+        if model.shortcut is not None:
+            labels = [int(row[0]) for row in examples.rows("label", range(len(examples)))]
+            known = [i for i, label in enumerate(labels) if label >= 0]
+            ngrams = self.ngrams(examples, known)
+            model.shortcut.fit(ngrams, [labels[i] for i in known], self._weighing())
+
+    @torch.no_grad()
+    def weigh(self, model: Classifier, examples: Examples) -> None:
+        """Find out on validation data how much network and shortcut count."""
+        if model.shortcut is None:
+            return
+        found: list[tuple[Tensor, Tensor]] = []
+        for key, scores in self._network(model, examples):
+            labels = torch.from_numpy(np.concatenate(examples.rows("label", key)).astype(np.int64))
+            experts = model.shortcut.experts(scores, self.ngrams(examples, key)).cpu()
+            found.append((experts[labels >= 0], labels[labels >= 0]))
+        if found:
+            model.shortcut.weigh(*(torch.cat(parts) for parts in zip(*found, strict=True)))
