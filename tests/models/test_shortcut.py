@@ -139,3 +139,14 @@ def test_the_mix_is_a_distribution():
     assert mixed.exp().sum(-1).tolist() == pytest.approx([1.0] * len(ASKED))
     model.weights.copy_(torch.tensor([1.0, 0.0, 0.0]))
     torch.testing.assert_close(model.mix(scores, TextNgrams().of_all(ASKED)), scores.log_softmax(-1))
+
+
+def test_every_known_ngram_is_found_and_no_other():
+    random = np.random.default_rng(0)
+    drawn = np.unique(random.integers(0, 2 * BLOCK, 5000))
+    known, others = drawn[::2], drawn[1::2]
+    index = shortcut._Index(torch.from_numpy(known), known)
+    places, found = index.find(np.concatenate([known, others]))
+    assert found.tolist() == [True] * len(known) + [False] * len(others)
+    assert places.tolist() == list(range(len(known)))
+    assert len(shortcut._Index(torch.zeros(0), known[:0]).find(others)[0]) == 0

@@ -195,5 +195,5 @@ def announce(prepared: Prepared, trainer: Trainer) -> None:
     s = trainer.settings
     trained = f"{trainer.total:,} updates of {s.optimizer}, rate {s.learning_rate}, {s.schedule}"
     say(f"training: {'none, the model is counted' if trainer.counted else trained}")
-    if not trainer.counted:
+    if trainer.device.type != "cpu" and not trainer.counted:
         say(f"updates: {trainer.recorded.summary}")

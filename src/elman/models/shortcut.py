@@ -21,6 +21,7 @@ MOST_WEIGHTS = 4_000_000
 MOST_ENTRIES = 30_000_000  # n-grams of training texts that are looked at: of more texts, the first
 ITERATIONS = 100
 CPU = torch.device("cpu")
+SPREAD = np.uint64(0x9E3779B97F4A7C15)  # an odd number that mixes all bits into the highest
 SMOOTHING = 0.1  # of naive Bayes: what every n-gram has beforehand
 MANY = 3000  # training texts from which on a network may be expected to be worth as much
 TRUST = 20.0  # validation examples that outweigh what is expected
@@ -50,10 +51,13 @@ class LinearShortcut(Counted):
         self.register_buffer("bias", torch.zeros(2 * K))
         self.register_buffer("weights", expected_weights(0).float())
         self.register_buffer("texts", torch.zeros((), dtype=torch.int64))
+        self._index: _Index | None = None
 
     def forward(self, ngrams: tuple[Numbers, Numbers]) -> Tensor:
         """Log-probabilities (B, 2, K) by both models, of texts whose n-grams stand one after the other."""
-        places, values, offsets = self._entries(*ngrams, self.hashes.cpu().numpy(), self.rarity.cpu().numpy())
+        if self._index is None or self._index.of is not self.hashes:
+            self._index = _Index(self.hashes, self.hashes.cpu().numpy())
+        places, values, offsets = _entries(*ngrams, self._index, self.rarity.cpu().numpy())
         sums = _Bags(places, offsets, values, self.weight.device).times(self.weight) + self.bias
         return F.log_softmax(sums.unflatten(-1, (2, -1)), -1)
 
@@ -65,24 +69,6 @@ class LinearShortcut(Counted):
     def experts(self, scores: Tensor, ngrams: tuple[Numbers, Numbers]) -> Tensor:
         """(B, 3, K): the log-probabilities of the network and of both models."""
         return torch.cat([F.log_softmax(scores, -1)[:, None], self(ngrams).to(scores.dtype)], 1)
-
-    @staticmethod
-    def _entries(
-        ngrams: Numbers, counts: Numbers, hashes: Numbers, rarity: NDArray[np.float32]
-    ) -> tuple[Numbers, NDArray[np.float32], Numbers]:
-        """The known n-grams of texts: their places, their values, and where each text's begin."""
-        texts, F_ = len(counts), max(1, len(hashes))
-        rows = np.repeat(np.arange(texts), counts)
-        places = np.searchsorted(hashes, ngrams)
-        known = places < len(hashes)
-        known[known] = hashes[places[known]] == ngrams[known]
-        keys, often = np.unique(rows[known] * F_ + places[known], return_counts=True)
-        rows, places = keys // F_, keys % F_
-        values = (1 + np.log(often)) * rarity[places]
-        kinds = rows * 2 + (hashes[places] >= BLOCK) if len(places) else rows
-        squares = np.bincount(kinds, values**2, minlength=2 * texts)
-        values = (values / np.sqrt(squares[kinds])).astype(np.float32)
-        return places, values, np.searchsorted(rows, np.arange(texts))
 
     def fit(
         self, ngrams: tuple[Numbers, Numbers], labels: Sequence[int], weighing: Tensor | None = None
@@ -97,7 +83,8 @@ class LinearShortcut(Counted):
         counts, truth = counts[:kept], torch.as_tensor(labels[:kept], dtype=torch.int64)
         found = found[: counts.sum()]
         hashes, rarity = self._choose(found, counts)
-        places, values, offsets = self._entries(found, counts, hashes, rarity)
+        known = torch.from_numpy(hashes)
+        places, values, offsets = _entries(found, counts, _Index(known, hashes), rarity)
         matrix = places, offsets, values
         models = (
             _regress(*matrix, (len(hashes), K), truth, weighing),
@@ -105,7 +92,7 @@ class LinearShortcut(Counted):
         )
         weight, bias = (torch.cat(parts, -1) for parts in zip(*models, strict=True))
         device = self.bias.device
-        self.hashes, self.rarity = torch.from_numpy(hashes).to(device), torch.from_numpy(rarity).to(device)
+        self.hashes, self.rarity = known.to(device), torch.from_numpy(rarity).to(device)
         self.weight, self.bias = weight.to(device), bias.to(device)
         self.texts.fill_(len(truth))
         self.weights.copy_(expected_weights(len(truth)))
@@ -148,6 +135,56 @@ def expected_weights(texts: int) -> Tensor:
     """Of network, regression and naive Bayes, after so many training texts: few teach a network little."""
     share = texts / (texts + MANY)
     return torch.tensor([0.2 + 0.5 * share, 0.9 - 0.2 * share, 0.3], dtype=torch.float64)
+
+
+class _Index:
+    """Where n-grams stand among those that are known: a look into a table, where most of them have a place.
+
+    Those that meet there stand in a second one, and so on.
+    """
+
+    def __init__(self, of: Tensor, hashes: Numbers) -> None:
+        self.of, self.hashes = of, hashes
+        self.tables: list[NDArray[np.int32]] = []
+        left = np.arange(len(hashes), dtype=np.int32)
+        while len(left) or not self.tables:
+            table = np.full(1 << max(4, (4 * len(left)).bit_length()), -1, dtype=np.int32)
+            slots = _slots(hashes[left], table)
+            table[slots] = left
+            left = left[table[slots] != left]
+            self.tables.append(table)
+
+    def find(self, ngrams: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+        """The places, and which of the n-grams are known."""
+        places = np.full(len(ngrams), -1, dtype=np.int64)
+        open_ = np.arange(len(ngrams))
+        for table in self.tables:
+            asked = ngrams[open_]
+            found = table[_slots(asked, table)]
+            known = found >= 0
+            known[known] = self.hashes[found[known]] == asked[known]
+            places[open_[known]] = found[known]
+            open_ = open_[~known & (found >= 0)]  # where nobody stands, nobody was sent on
+        return places[places >= 0], places >= 0
+
+
+def _slots(ngrams: Numbers, table: NDArray[np.int32]) -> NDArray[np.uint64]:
+    return (ngrams.astype(np.uint64) * SPREAD) >> np.uint64(64 - (len(table).bit_length() - 1))
+
+
+def _entries(
+    ngrams: Numbers, counts: Numbers, index: _Index, rarity: NDArray[np.float32]
+) -> tuple[Numbers, NDArray[np.float32], Numbers]:
+    """The known n-grams of texts: their places, their values, and where each text's begin."""
+    texts, size = len(counts), max(1, len(rarity))
+    places, known = index.find(ngrams)
+    keys, often = np.unique(np.repeat(np.arange(texts), counts)[known] * size + places, return_counts=True)
+    rows, places = keys // size, keys % size
+    values = (1 + np.log(often)) * rarity[places]
+    kinds = rows * 2 + (index.hashes[places] >= BLOCK) if len(places) else rows
+    squares = np.bincount(kinds, values**2, minlength=2 * texts)
+    values = (values / np.sqrt(squares[kinds])).astype(np.float32)
+    return places, values, np.searchsorted(rows, np.arange(texts))
 
 
 class _Bags:

@@ -169,6 +169,10 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
             shortcut=bool(settings.shortcut) and not self.multilabel,
         )
 
+    def describe(self, model: Any) -> list[str]:
+        beside = ["beside it: logistic regression and naive Bayes of n-grams (model.shortcut)"]
+        return super().describe(model) + (beside if getattr(model, "shortcut", None) is not None else [])
+
     def collate(self, examples: Examples, key: Iterable[int], device: torch.device) -> ClassifyBatch:
         rows = examples.rows("label", key)
         if self.multilabel:
