@@ -12,6 +12,11 @@ from elman.tasks.examples import Examples
 from elman.text.ngrams import Numbers, TextNgrams
 
 
+def has_shortcut(model: Classifier) -> bool:
+    """Whether there is a linear model beside the network; a counted model has neither."""
+    return isinstance(model, Classifier) and model.shortcut is not None
+
+
 class ShortcutFitting:
     """Reads the n-grams of examples, for a model that has a shortcut."""
 
@@ -39,17 +44,19 @@ class ShortcutFitting:
     @torch.no_grad()
     def fit(self, model: Classifier, examples: Examples) -> None:
         """Find the weights of the shortcut on the training data."""
-        if model.shortcut is not None:
+        if has_shortcut(model):
             labels = [int(row[0]) for row in examples.rows("label", range(len(examples)))]
             known = [i for i, label in enumerate(labels) if label >= 0]
             ngrams = self.ngrams(examples, known)
+            assert model.shortcut is not None
             model.shortcut.fit(ngrams, [labels[i] for i in known], self._weighing())
 
     @torch.no_grad()
     def weigh(self, model: Classifier, examples: Examples) -> None:
         """Find out on validation data how much network and shortcut count."""
-        if model.shortcut is None:
+        if not has_shortcut(model):
             return
+        assert model.shortcut is not None
         found: list[tuple[Tensor, Tensor]] = []
         for key, scores in self._network(model, examples):
             labels = torch.from_numpy(np.concatenate(examples.rows("label", key)).astype(np.int64))

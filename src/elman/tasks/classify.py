@@ -16,7 +16,7 @@ from elman.models.counting import NaiveBayes
 from elman.models.embedding import Ngrams, WordBatch
 from elman.models.losses import label_loss, output_loss
 from elman.tasks.base import Chances, Judges, Loss, Measures, network_kind
-from elman.tasks.beside import ShortcutFitting
+from elman.tasks.beside import ShortcutFitting, has_shortcut
 from elman.tasks.buckets import Counts, bucketed_words
 from elman.tasks.classify_settings import ClassifySettings
 from elman.tasks.examples import Batches, Examples, device_of, tensor, unseen_measures
@@ -171,7 +171,7 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
 
     def describe(self, model: Any) -> list[str]:
         beside = ["beside it: logistic regression and naive Bayes of n-grams (model.shortcut)"]
-        return super().describe(model) + (beside if getattr(model, "shortcut", None) is not None else [])
+        return super().describe(model) + (beside if has_shortcut(model) else [])
 
     def collate(self, examples: Examples, key: Iterable[int], device: torch.device) -> ClassifyBatch:
         rows = examples.rows("label", key)
@@ -241,8 +241,9 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
     def _scores(self, model: Classifier, words: WordBatch, examples: Examples, key: Iterable[int]) -> Tensor:
         """Of the classes (B, K), by all that the model has."""
         scores: Tensor = model(words)
-        if not isinstance(model, Classifier) or model.shortcut is None:  # a counted model has none
+        if not has_shortcut(model):
             return scores
+        assert model.shortcut is not None
         return model.shortcut.mix(scores, self.beside.ngrams(examples, key))
 
     def _by_network(

@@ -11,7 +11,7 @@ Numbers = NDArray[np.int64]
 
 LETTERS = 5  # of the longest n-gram within a word
 MOST_LETTERS = 20_000  # of a text that are looked at
-REMEMBERED = 50_000  # words whose n-grams are kept
+REMEMBERED = 8_000  # words whose n-grams are kept
 BLOCK = 1 << 32  # n-grams of words are below it, those of letters above
 PIECES = re.compile(r"\w+|[^\w\s]")
 
