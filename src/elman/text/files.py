@@ -69,7 +69,8 @@ class Repairs(Counter[str]):
     * ``-DOCSTART- line skipped``, ``comment line skipped``, ``multi-word token skipped``,
       ``empty node skipped``: in column files
 
-    notes: what a user should know besides, with the option that settles it.
+    notes: what a user should know besides, with the option that settles it, each with a word for its kind:
+    ``header``, ``suspicious-header``, ``delimiter``, ``quotes``; ``layout`` is any other.
 
     >>> Repairs({"blank line skipped": 2}).sentences()
     ['blank line skipped: 2 times']
@@ -77,10 +78,10 @@ class Repairs(Counter[str]):
 
     def __init__(self, *given: Any, **counts: Any) -> None:
         super().__init__(*given, **counts)
-        self.notes: dict[str, None] = {}  # each once, in order
+        self.notes: dict[str, str] = {}  # each once, in order, and its kind
 
-    def note(self, sentence: str) -> None:
-        self.notes[sentence] = None
+    def note(self, sentence: str, kind: str = "layout") -> None:
+        self.notes[sentence] = kind
 
     def sentences(self) -> list[str]:
         """One line a kind, as a user should see them."""

@@ -37,13 +37,13 @@ def table_delimiter(source: Source, first: Line, repairs: Repairs) -> str:
     if inner_ending(source.path) != ".csv":
         if source.path != "-" or "\t" in first.text or "," not in first.text:
             return "\t"
-        repairs.note("standard input: no tab in the first line; --delimiter comma is taken for granted")
+        said = "standard input: no tab in the first line; --delimiter comma is taken for granted"
+        repairs.note(said, "delimiter")
         return ","
     for other, name in ((";", "';'"), ("\t", "tab")):
         if "," not in first.text and other in first.text:
-            repairs.note(
-                f"{source.path}: no comma in the first line; --delimiter {name} is taken for granted"
-            )
+            said = f"{source.path}: no comma in the first line; --delimiter {name} is taken for granted"
+            repairs.note(said, "delimiter")
             return other
     return ","
 
@@ -73,12 +73,11 @@ def unnamed_columns(
     if len(first) == len(roles) and is_header(first):
         repairs["header line skipped"] += 1
         said = f"is taken for a header, as by --columns {named}"
-        repairs.note(f"{shown}, {said}; --columns {data} reads it as an example")
+        repairs.note(f"{shown}, {said}; --columns {data} reads it as an example", "header")
         return True, in_order
     if is_header(first) or {*roles} & {*lowered} or (not source.asked and suspected_header(rows)):
-        repairs.note(
-            f"{shown}, may be a header, but is an example here; --columns {named} reads it as a header"
-        )
+        said = f"{shown}, may be a header, but is an example here; --columns {named} reads it as a header"
+        repairs.note(said, "suspicious-header")
     return False, in_order
 
 

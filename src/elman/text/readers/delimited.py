@@ -40,7 +40,7 @@ class Delimited(Reader):
         first = start[0]
         if delimiter == "\t" and any(map(is_quoted, chain(*(row.cells for row in start)))):
             said = "between tabs quotes are letters; where they are not, save the table with commas, as .csv"
-            repairs.note(f"{source.path}: {said}")
+            repairs.note(f"{source.path}: {said}", "quotes")
         if header:
             rows = delimited_rows(lines, delimiter, len(first.cells), repairs)
         if source.columns is None:
