@@ -30,6 +30,7 @@ RANKS = {
     "corpora": 6,
     "training": 7,
     "inspection": 7,
+    "examination": 8,
     "presentation": 8,
     "predictor": 9,
     "bench": 9,

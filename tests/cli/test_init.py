@@ -100,6 +100,7 @@ assert not heavy, heavy
     assert done.returncode == 0, done.stderr
     for command in (
         "train",
+        "doctor",
         "predict",
         "evaluate",
         "generate",

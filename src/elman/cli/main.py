@@ -12,7 +12,19 @@ from elman.cli.output import flush, notices_told, put
 from elman.errors import ArgumentError, ElmanError
 from elman.registry import users_place
 
-COMMANDS = ("train", "predict", "evaluate", "generate", "score", "runs", "init", "corpora", "demo", "bench")
+COMMANDS = (
+    "train",
+    "doctor",
+    "predict",
+    "evaluate",
+    "generate",
+    "score",
+    "runs",
+    "init",
+    "corpora",
+    "demo",
+    "bench",
+)
 
 app = typer.Typer(
     help="Recurrent sequence models: write a cell as its equations, use it everywhere.",

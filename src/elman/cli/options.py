@@ -26,6 +26,10 @@ Delimiter = Annotated[str | None, typer.Option(help="tab, comma, space or one ch
 LabelsSeparator = Annotated[
     str | None, typer.Option(help="What stands between several labels of a text, as '|' (classify).")
 ]
+Separator = Annotated[
+    str | None, typer.Option(help="What stands between the two sides of a line: ' <SEPARATOR> '.")
+]
+Prefix = Annotated[str | None, typer.Option(help="What every line begins with, as 'IN: '.")]
 Encoding = Annotated[
     str | None, typer.Option(help="Of the file, if it is not UTF-8: latin-1, cp1252, utf-16.")
 ]

@@ -97,8 +97,7 @@ def _encoded(
             examples = parts["train"]
         if expected is None and (unseen := examples.unseen):
             if unseen.total() == len(examples.store.fields[task.roles[-1]].values):
-                remedy = "look whether the right column was read in both"
-                raise LabelError("no label is one of the training data", path=reading.path, remedy=remedy)
+                raise no_known_label(reading)
             notes.append(unseen_note(unseen))
         if not len(examples):
             raise EmptyError("no examples", path=reading.path, remedy="give a file that has some")
@@ -113,6 +112,12 @@ def _encoded(
             **({"files": dict(reading.counts)} if len(reading.files) > 1 else {}),
         }
     return Prepared(task, parts["train"], parts["dev"], statistics, about)
+
+
+def no_known_label(reading: Reading) -> LabelError:
+    """An error to raise where validation data have other labels than training, and no others."""
+    remedy = "look whether the right column was read in both"
+    return LabelError("no label is one of the training data", path=reading.path, remedy=remedy)
 
 
 def _told(

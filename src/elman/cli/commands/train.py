@@ -17,7 +17,9 @@ from elman.cli.options import (
     Encoding,
     Format,
     LabelsSeparator,
+    Prefix,
     Quiet,
+    Separator,
     Set,
     TaskName,
     TrustCode,
@@ -54,11 +56,9 @@ def train(
     columns: Columns = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
-    separator: Annotated[
-        str | None, typer.Option(help="What stands between the two sides of a line: ' <SEPARATOR> '.")
-    ] = None,
+    separator: Separator = None,
     labels_separator: LabelsSeparator = None,
-    prefix: Annotated[str | None, typer.Option(help="What every line begins with, as 'IN: '.")] = None,
+    prefix: Prefix = None,
     setting: Set = [],  # noqa: B006
     baseline: Annotated[
         str | None,
