@@ -1,4 +1,4 @@
 """Metrics, one a file: the file's name is the metric's name in a config."""
 
 # What tasks count and report by themselves
-SHARED = ("base", "classification", "sequences", "spans", "translation")
+SHARED = ("base", "calibration", "classification", "sequences", "spans", "translation")
