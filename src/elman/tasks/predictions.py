@@ -85,6 +85,20 @@ class Written:
 
 
 @dataclass(frozen=True)
+class Withheld:
+    """What a threshold kept back of an answer.
+
+    said: the answer without it. left_out: the label that is not said, or None; of several labels those that
+    are not; of each word its tag, or None. count: answers that are kept back, tags of a tagger, of ``total``.
+    """
+
+    said: str | list[str]
+    left_out: str | list[str] | list[str | None] | None
+    count: int
+    total: int
+
+
+@dataclass(frozen=True)
 class Prediction:
     """The answer to one input: a label, a list of tags, or a text, and what is known about it.
 
@@ -92,7 +106,9 @@ class Prediction:
     the tags that were given. written: how a text came about. spans: what the tags mean. alternatives: for
     each word its tag and the most probable others. between: what stands between several answers in one line.
     read: how many tokens the input has, and ``unknown``, how many of them training never saw; None where none
-    are read. It reads like the object that is its JSON: ``prediction["probabilities"]``.
+    are read. withheld: where a threshold was asked for, what it kept back.
+
+    It reads like the object that is its JSON: ``prediction["probabilities"]``.
 
     >>> Prediction("Polish", "Kowalski", "text", probabilities={"Polish": 0.9, "Greek": 0.1}).as_json()
     {'prediction': 'Polish', 'text': 'Kowalski', 'probabilities': {'Polish': 0.9, 'Greek': 0.1}}
@@ -108,6 +124,7 @@ class Prediction:
     between: str = " "
     read: int | None = None
     unknown: int = 0
+    withheld: Withheld | None = None
 
     @property
     def unseen(self) -> bool:
@@ -130,12 +147,13 @@ class Prediction:
     def confidence(self) -> float | None:
         """How probable the answer is; of tags, the least probable one. None where nothing could be asked.
 
-        Of several labels it is the least probable decision, for or against one.
+        Of several labels it is the least probable decision, for or against one. What is withheld counts.
         """
+        value = self.value if self.withheld is None else self.withheld.said
         if isinstance(self.probabilities, dict):
-            if isinstance(self.value, str):
-                return self.probabilities.get(self.value)
-            decided = ((p if name in self.value else 1 - p) for name, p in self.probabilities.items())
+            if isinstance(value, str):
+                return self.probabilities.get(value)
+            decided = ((p if name in value else 1 - p) for name, p in self.probabilities.items())
             return min(decided, default=None)
         if self.probabilities is not None:
             return min(self.probabilities, default=None)
@@ -145,7 +163,9 @@ class Prediction:
     def best(self, most: int) -> list[tuple[str, float]]:
         """So many answers at most, with their probabilities, the most probable first."""
         if isinstance(self.probabilities, dict):
-            return sorted(self.probabilities.items(), key=lambda one: -one[1])[:most]
+            found = sorted(self.probabilities.items(), key=lambda one: -one[1])[:most]
+            unsaid = isinstance(self.value, str) and self.withheld is not None and self.withheld.count
+            return [(str(self.value), found[0][1]), *found[1:]] if unsaid else found
         if self.written is not None and self.written.n_best:
             return [(one.text, math.exp(one.log_probability)) for one in self.written.n_best[:most]]
         if self.confidence is None:
@@ -182,6 +202,8 @@ class Prediction:
         found: Json = {"prediction": self.value, self.role: self.asked}
         if self.read is not None:
             found |= {"read": self.read, "unknown": self.unknown}
+        if self.withheld is not None:
+            found["withheld"] = self.withheld.left_out
         if self.probabilities is not None:
             found["probabilities"] = self.probabilities
         if self.spans is not None:
