@@ -4,6 +4,7 @@ SHARED = (  # files that are no task
     "base",
     "beside",
     "buckets",
+    "calibrating",
     "class2seq_writer",
     "classes",
     "classify_settings",
@@ -16,5 +17,6 @@ SHARED = (  # files that are no task
     "seq2seq_settings",
     "seq2seq_writer",
     "statistics",
+    "withholding",
     "words",
 )

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from elman.config import Config, RecurrentSettings, lookup
 from elman.errors import ConfigError, nearest
 from elman.metrics.base import Metric, Output
+from elman.metrics.calibration import Calibration
 from elman.models.networks.base import Network
 from elman.registry import METRICS, NETWORKS, construct
 from elman.tasks.defaults import filled
@@ -66,6 +67,9 @@ class Chooser(Protocol):
     def chances(self, model: Any, texts: Sequence[str]) -> Chances:
         """How probable each of the task's ``label_names`` is for each text, or for each word of it."""
 
+    def evaluate(self, model: Any, examples: Examples, *, threshold: float | None) -> Measures:
+        """As of a task; and what is right among answers that are at least so probable, and how many are."""
+
 
 class Companion(Protocol):
     """What is fitted beside the training of a model, not by its updates."""
@@ -85,6 +89,7 @@ class Task(ABC, Generic[M, B]):
     text_fields: fields whose unit may have learned something, by their names in the run's files.
     generation, scorer, chooser: what its models can do besides, if they can.
     companion: what is fitted beside their training, if anything is.
+    calibration: what makes the probabilities of labels right, if it is known; ``calibrated`` gives it.
     unrecordable: why its updates cannot be recorded as CUDA graphs, if they cannot.
 
     >>> from elman.tasks.tag import Tag, TagSettings
@@ -114,6 +119,7 @@ class Task(ABC, Generic[M, B]):
         self.scorer: Scorer | None = None
         self.chooser: Chooser | None = None
         self.companion: Companion | None = None
+        self.calibration: Calibration | None = None
         self.unrecordable: str | None = None
 
     # From files to numbers
@@ -196,7 +202,10 @@ class Task(ABC, Generic[M, B]):
     def evaluate(
         self, model: M, examples: Examples, *, quick: bool = False, partners: Partners = ()
     ) -> Measures:
-        """Numbers by name, plus details; ``quick`` during training, where some may be left out."""
+        """Numbers by name, plus details; ``quick`` during training, where some may be left out.
+
+        There ``calibration`` may be among the details: a ``Calibration`` as JSON, fitted to these examples.
+        """
 
     @abstractmethod
     def predict(
@@ -234,6 +243,13 @@ class Task(ABC, Generic[M, B]):
 
 
 AnyTask = Task[Any, Any]
+
+
+def calibrated(task: AnyTask, calibration: Calibration | None) -> AnyTask:
+    """The same task, whose probabilities of labels are set right as a calibration says."""
+    other = task.reconfigured(task.config)
+    other.calibration = calibration
+    return other
 
 
 class Judges:

@@ -18,6 +18,7 @@ from elman.models.losses import label_loss, output_loss
 from elman.tasks.base import Chances, Judges, Loss, Measures, network_kind
 from elman.tasks.beside import ShortcutFitting, has_shortcut
 from elman.tasks.buckets import Counts, bucketed_words
+from elman.tasks.calibrating import Judgement
 from elman.tasks.classify_settings import ClassifySettings
 from elman.tasks.examples import Batches, Examples, device_of, tensor, unseen_measures
 from elman.tasks.generation import Partners
@@ -201,7 +202,13 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
 
     @torch.no_grad()
     def evaluate(
-        self, model: Classifier, examples: Examples, *, quick: bool = False, partners: Partners = ()
+        self,
+        model: Classifier,
+        examples: Examples,
+        *,
+        quick: bool = False,
+        partners: Partners = (),
+        threshold: float | None = None,
     ) -> Measures:
         """Numbers and a report by class; of two classes, f1 is the rarer one's.
 
@@ -211,14 +218,17 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         unseen = examples.unseen
         judges = Judges(self.config, self.config.evaluation.metrics or ())
         confusion, sets = Confusion([*names, *unseen]), LabelSets()
+        judgement = Judgement(self.calibration, quick=quick, several=self.multilabel, threshold=threshold)
         for key in self._keys(examples):
             batch = self.collate(examples, key, device_of(model))
             scores, gold = self._scores(model, batch.words, examples, key), batch.labels
             tokens += int(batch.words.lengths.sum())
+            judgement.add(scores, gold)
             if self.multilabel:
                 judged += len(gold)
                 loss += float(label_loss(scores, gold))
-                for row, new, chances in zip(gold, batch.unseen, scores.sigmoid(), strict=True):
+                probable = (scores / self.temperature).sigmoid()
+                for row, new, chances in zip(gold, batch.unseen, probable, strict=True):
                     true, found = [*(names[k] for k in row.nonzero()), *new], self._chosen(chances.tolist())
                     sets.add(true, found)
                     judges.add(found, [true])
@@ -232,7 +242,8 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
                 judges.add(names[best], [label])
         counted = {"loss": loss / judged if judged else 0.0 if quick else None}
         figures = self._figures_of(sets) if self.multilabel else self._figures(confusion)
-        size = {"tokens": tokens, "examples": len(examples)}
+        size: Measures = {"tokens": tokens, "examples": len(examples)}
+        size |= judgement.measures()
         return counted | figures | judges.values() | size | unseen_measures(unseen)
 
     def _keys(self, examples: Examples) -> Batches:
@@ -302,10 +313,11 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
             for key in self._keys(examples):
                 words = self._word_batch(examples, key, device_of(model))
                 scores = self._scores(model, words, examples, key)
-                chances = scores.sigmoid() if several else scores.softmax(-1)
+                probable = scores / self.temperature
+                chances = probable.sigmoid() if several else probable.softmax(-1)
                 lengths, unknown = words.lengths.tolist(), self._unknown(words)
                 for i, row, best, read, new in zip(
-                    key.tolist(), chances.tolist(), chances.argmax(-1).tolist(), lengths, unknown, strict=True
+                    key.tolist(), chances.tolist(), scores.argmax(-1).tolist(), lengths, unknown, strict=True
                 ):
                     results[real[i]] = Prediction(
                         self._chosen(row) if several else names[best],

@@ -49,6 +49,18 @@ class Examples:
     def __len__(self) -> int:
         return len(self.store)
 
+    def same_as(self, other: Examples) -> bool:
+        """Are they the same examples in the same order?"""
+        if self is other or len(self) != len(other):
+            return self is other
+        mine, theirs = self.store.fields, other.store.fields
+        return self.words == other.words and all(
+            name in theirs
+            and np.array_equal(one.offsets, theirs[name].offsets)
+            and np.array_equal(one.values, theirs[name].values)
+            for name, one in mine.items()
+        )
+
     def lengths(self, *names: str) -> NDArray[np.int64]:
         """(N,) the numbers that each example has in these fields together."""
         total: NDArray[np.int64] = np.sum([self.store.fields[name].lengths for name in names], axis=0)

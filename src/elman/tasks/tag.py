@@ -22,6 +22,7 @@ from elman.models.losses import output_loss
 from elman.models.tagger import Tagger
 from elman.tasks.base import Chances, Judges, Loss, Measures, network_kind
 from elman.tasks.buckets import Counts, bucketed_words, real_targets
+from elman.tasks.calibrating import Judgement
 from elman.tasks.examples import Examples, device_of, tensor, unseen_measures
 from elman.tasks.generation import Partners
 from elman.tasks.predictions import Prediction
@@ -34,6 +35,8 @@ from elman.text.files import Repairs
 from elman.text.reading import formats, read_fields, read_tokens
 from elman.text.records import Record, Source
 from elman.text.vocabulary import MARKERS, UNKNOWN
+
+SMALLEST = 1e-43  # of a marginal whose logarithm is taken
 
 
 class TagText(TextSettings):
@@ -197,7 +200,13 @@ class Tag(WordTask[Tagger, TagBatch]):
 
     @torch.no_grad()
     def evaluate(
-        self, model: Tagger, examples: Examples, *, quick: bool = False, partners: Partners = ()
+        self,
+        model: Tagger,
+        examples: Examples,
+        *,
+        quick: bool = False,
+        partners: Partners = (),
+        threshold: float | None = None,
     ) -> Measures:
         """A tag that training never saw is wrong, and not in the loss.
 
@@ -205,15 +214,18 @@ class Tag(WordTask[Tagger, TagBatch]):
         """
         counts, right, total, loss, judged = SpanCounts(), 0, 0, 0.0, 0
         judges = Judges(self.config, self.config.evaluation.metrics or ())
+        judgement = Judgement(self.calibration, quick=quick, threshold=threshold)
         names = self.labels.names
         for batch in self.evaluation_batches(examples, device_of(model)):
             scores, lengths = model(batch.words), batch.words.lengths
             value, words_judged = _evaluation_loss(model, scores, batch)
             loss, judged = loss + value, judged + words_judged
+            decoded = _decoded(model, scores, lengths)
+            _judge(judgement, batch, _word_scores(model, scores, lengths), decoded, model if quick else None)
             rows = zip(
                 batch.tags.tolist(),
                 batch.unseen,
-                _decoded(model, scores, lengths),
+                decoded,
                 lengths.tolist(),
                 strict=True,
             )
@@ -234,6 +246,7 @@ class Tag(WordTask[Tagger, TagBatch]):
         if self.spans:
             measures |= {"precision": counts.precision, "recall": counts.recall, "f1": counts.f1}
             measures |= {"by_type": counts.as_json()["types"], "report": counts.table()}
+        measures |= judgement.measures()
         return measures | judges.values() | unseen_measures(examples.unseen)
 
     def predict(
@@ -281,14 +294,14 @@ class Tag(WordTask[Tagger, TagBatch]):
         real = [i for i, words in enumerate(sentences) if words]
         if not real:
             return results
-        lower, crf = self.config.text.lowercase, model.crf
+        lower = self.config.text.lowercase
         spelt = ([word.lower() if lower else word for word in sentences[i]] for i in real)
         with self._spare_lexicon() as lexicon:
             examples = Examples.asked(spelt, lexicon)
             for key in examples.in_order(*self.measured, tokens=self.positions, size=self.together):
                 words = self._word_batch(examples, key, device_of(model))
                 scores = model(words)
-                chances = scores.softmax(-1) if crf is None else crf.marginals(scores, words.lengths)
+                chances = _chances(model, scores, words.lengths, self.temperature)
                 decoded = zip(_decoded(model, scores, words.lengths), self._unknown(words), strict=True)
                 rows = chances.double().cpu().numpy()
                 for i, row, (found, unknown) in zip(key, rows, decoded, strict=True):
@@ -347,3 +360,30 @@ def _decoded(model: Tagger, scores: Tensor, lengths: Tensor) -> list[list[int]]:
         return model.crf.decode(scores, lengths)
     best = scores.argmax(-1).tolist()
     return [row[:length] for row, length in zip(best, lengths.tolist(), strict=True)]
+
+
+def _word_scores(model: Tagger, scores: Tensor, lengths: Tensor) -> Tensor:
+    """(B, T, K) of which softmax makes the probabilities of a word's tags: with a CRF, log-marginals."""
+    if model.crf is None:
+        return scores
+    return model.crf.marginals(scores, lengths).clamp_min(SMALLEST).log()
+
+
+def _chances(model: Tagger, scores: Tensor, lengths: Tensor, temperature: float) -> Tensor:
+    """(B, T, K) how probable the tags of each word are."""
+    if model.crf is not None and temperature == 1.0:
+        return model.crf.marginals(scores, lengths)
+    return (_word_scores(model, scores, lengths) / temperature).softmax(-1)
+
+
+def _judge(
+    judgement: Judgement, batch: TagBatch, scores: Tensor, decoded: list[list[int]], fitted: Tagger | None
+) -> None:
+    """Show a judgement the words of a batch; what a constrained CRF rules out is not ``fitted``."""
+    tags, lengths = batch.tags, batch.words.lengths
+    if fitted is not None and fitted.crf is not None:
+        kept = fitted.crf.permits(tags.clamp(min=0), lengths)
+        tags = tags.where(kept[:, None], -1)
+    real = real_rows(lengths, scores.shape[1], scores.device)
+    chosen = torch.tensor([tag for row in decoded for tag in row], device=scores.device)
+    judgement.add(pick(scores.flatten(0, 1), real), tags.flatten()[real], chosen)

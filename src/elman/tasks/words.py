@@ -14,8 +14,10 @@ from torch import nn
 from elman.config import Config, ModelSettings, TextSettings, Whole, setting
 from elman.errors import EmptyError, OneLabelError
 from elman.models.embedding import Ngrams, Pretrained, RareTokenDropout, WordBatch, Words
-from elman.tasks.base import Chances, Task
+from elman.tasks.base import Chances, Measures, Task
+from elman.tasks.calibrating import temperature_of
 from elman.tasks.examples import Examples, kept_texts, tensor
+from elman.tasks.generation import Partners
 from elman.tasks.statistics import Statistics
 from elman.tensors.rows import length_mask
 from elman.tensors.transfer import moved
@@ -109,6 +111,23 @@ class WordTask(Task[M, B]):
     @abstractmethod
     def chances(self, model: M, texts: Sequence[str]) -> Chances:
         """How probable each label is, as a chooser tells it."""
+
+    @abstractmethod
+    def evaluate(
+        self,
+        model: M,
+        examples: Examples,
+        *,
+        quick: bool = False,
+        partners: Partners = (),
+        threshold: float | None = None,
+    ) -> Measures:
+        """As a task and a chooser do it."""
+
+    @property
+    def temperature(self) -> float:
+        """What scores are divided by before they become probabilities."""
+        return temperature_of(self.calibration)
 
     @property
     def label_names(self) -> list[str]:

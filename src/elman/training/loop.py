@@ -12,6 +12,7 @@ from torch.optim import SGD, Optimizer
 
 from elman.config import options_of
 from elman.errors import DivergedError
+from elman.metrics.calibration import Calibration
 from elman.models.counting import CountedModel
 from elman.registry import SCHEDULES, construct
 from elman.tasks.base import AnyTask, Measures, chosen_metric
@@ -253,11 +254,19 @@ class Trainer:
             best=value if improved else now.best,
             best_rank=rank if improved else now.best_rank,
             best_update=now.update if improved else now.best_update,
+            calibration=self._calibration(measures) if improved else now.calibration,
             waited=waited,
         )
         if self.settings.patience is not None and waited >= self.settings.patience and now.finished is None:
             self._finish("patience")
         return Validation(measures, samples, improved, time.perf_counter() - start)
+
+    def _calibration(self, measures: Measures) -> dict[str, Any] | None:
+        """What the validation says about probabilities; on what it was trained with a model is too sure."""
+        found: dict[str, Any] | None = measures.get("calibration")
+        if found is not None and self.dev.same_as(self.examples):
+            return Calibration(reason="the validation data are the training data").as_json()
+        return found
 
     def _advice(self) -> str:
         """What to do against divergence; incremental descent cannot clip."""

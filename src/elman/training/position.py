@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from elman.tasks.base import Measures
 from elman.training.numbers import UpdateNumbers
@@ -18,6 +19,7 @@ class Position:
     best: float | None = None  # of the chosen metric
     best_rank: tuple[float, float] | None = None
     best_update: int = 0
+    calibration: dict[str, Any] | None = None  # of the best weights, where probabilities of labels have one
     waited: int = 0  # validations without improvement
     log_loss: float = 0.0  # sums since the last line of the log
     log_count: int = 0
@@ -28,6 +30,10 @@ class Position:
     last_objective: float | None = None
     calm: int = 0  # passes in a row that hardly changed the objective
     finished: str | None = None
+
+    def outcome(self) -> dict[str, Any]:
+        """What is told besides the log: how probabilities were calibrated, if they were."""
+        return {} if self.calibration is None else {"calibration": self.calibration}
 
 
 @dataclass(frozen=True)

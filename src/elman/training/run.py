@@ -95,6 +95,7 @@ def train_run(
 ) -> dict[str, Any]:
     """Train the run in this folder to its end, from its newest checkpoint if it has one; its last event.
 
+    ``calibration`` stands in it where the task's probabilities have one.
     ``warn`` is told of checkpoints that are damaged; unset, ``say`` is.
 
     A signal (Ctrl-C, SIGTERM) saves and raises ``Interrupted``.
@@ -117,7 +118,7 @@ def train_run(
                 mend_link(run, pointer, checkpoint_name(update))
             if now.finished and (last := end_of(rest, closing(now, chosen_metric(task)[0]))):
                 say(f"{run} has ended already at update {now.update} ({now.finished}); nothing is changed")
-                return last
+                return last | now.outcome()
         prepared = prepare_run(run, task, fresh=checkpoint is None)
         trainer = build(prepared, fresh=checkpoint is None)
         if checkpoint is None:
@@ -137,7 +138,7 @@ def train_run(
                 if received:
                     session.save()
                     raise Interrupted(received[0], trainer.position.update)
-            return session.end()
+            return session.end() | trainer.position.outcome()
 
 
 def _restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
