@@ -23,11 +23,13 @@ from elman.config import (
 )
 from elman.errors import ArgumentError, DataError, EmptyError, is_text, shortened
 from elman.inspection.alignment import Alignment
+from elman.metrics.calibration import Calibration
 from elman.storage.files import write_text
-from elman.tasks.base import AnyTask, Measures, Scorer, chosen_metric
+from elman.tasks.base import AnyTask, Chooser, Measures, Scorer, calibrated, chosen_metric
 from elman.tasks.examples import encoded
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.predictions import Prediction
+from elman.tasks.withholding import withhold
 from elman.tensors.transfer import find_device
 from elman.text.files import Repairs
 from elman.text.records import Record
@@ -85,7 +87,7 @@ class Predictor:
         weights = {name: weight.cpu().numpy() for name, weight in self.model.state_dict().items()}
         texts = {"config": to_toml(self.config), "learned": learned_files(self.task)}
         more = {"run": self.run, "best": self.best, "batch": self.task.together}
-        return {"weights": weights, **texts, **more}
+        return {"weights": weights, **texts, **more, "calibration": self.task.calibration}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         tables = parse_toml(state["config"], "a pickle")
@@ -96,6 +98,7 @@ class Predictor:
             load_learned(task, Path(folder))
         weights = {name: torch.from_numpy(np.array(weight)) for name, weight in state["weights"].items()}
         size_batches(task, state.get("batch"), 1)
+        task = calibrated(task, state.get("calibration"))
         Predictor.__init__(self, state["run"], task, model_with(weights, task), best=state["best"])
 
     @property
@@ -123,31 +126,45 @@ class Predictor:
     ) -> NDArray[np.float64] | list[NDArray[np.float64]]:
         """How probable each of ``labels`` is: an array (N, K), or of a tagger one (T, K) a text.
 
-        Rows sum to 1, unless texts have several labels. Of a text without a word, the row says how frequent
-        the labels are in training.
+        They are calibrated. Rows sum to 1, unless texts have several labels. Of a text without a word, the
+        row says how frequent the labels are in training.
         """
-        if self.task.chooser is None:
-            raise ArgumentError(f"{self._named()}, which has no probabilities of labels; use details")
-        rows = self.task.chooser.chances(self.model, self._asked(texts))
+        rows = self.chooser("has no probabilities of labels; use details").chances(
+            self.model, self._asked(texts)
+        )
         return rows if self.task.listed else np.array(rows).reshape(len(rows), len(self.labels))
 
     def predict(
-        self, texts: Iterable[str | Sequence[str]], *, details: bool = False, trace: int | None = None
+        self,
+        texts: Iterable[str | Sequence[str]],
+        *,
+        details: bool = False,
+        trace: int | None = None,
+        threshold: float | None = None,
     ) -> list[str | list[str]] | list[Prediction]:
         """One answer a text: a label, a list of tags, a text; with ``details``, all that is known about it.
 
         A tagger takes lists of words, too.
         ``trace`` is for models that write: the details tell every step of it, with so many of the most
         probable tokens, and where attention looked.
+        ``threshold`` is for models that choose labels: ``?`` stands where the answer is less probable.
         """
-        found = self.details(texts, trace=trace)
+        found = self.details(texts, trace=trace, threshold=threshold)
         return found if details or trace is not None else [one.value for one in found]
 
-    def details(self, texts: Iterable[str | Sequence[str]], *, trace: int | None = None) -> list[Prediction]:
-        """All that is known about each answer; ``trace`` is that of predict."""
+    def details(
+        self,
+        texts: Iterable[str | Sequence[str]],
+        *,
+        trace: int | None = None,
+        threshold: float | None = None,
+    ) -> list[Prediction]:
+        """All that is known about each answer; ``trace`` and ``threshold`` are those of predict."""
         if trace is not None:
             self.generation("writes nothing; no trace")
-        return self.task.predict(self.model, self._asked(texts), partners=self.partners, trace=trace)
+        self.check_threshold(threshold)
+        found = self.task.predict(self.model, self._asked(texts), partners=self.partners, trace=trace)
+        return found if threshold is None else [withhold(one, threshold) for one in found]
 
     def read(
         self, path: str | Path, said: Collection[str] = (), repairs: Repairs | None = None
@@ -161,22 +178,24 @@ class Predictor:
         return self.task.read(source, Repairs() if repairs is None else repairs)
 
     def answers(
-        self, records: Sequence[Record], *, trace: int | None = None
+        self, records: Sequence[Record], *, trace: int | None = None, threshold: float | None = None
     ) -> Iterator[tuple[Record, Prediction]]:
         """Each record of ``read`` with what is known about its answer.
 
         A record that cannot be answered is an error with its place, after the answers to those before it.
         """
+        self.check_threshold(threshold)
         asked = [record.fields[self.task.roles[0]] for record in records]
         try:
             found = self.task.predict(self.model, asked, partners=self.partners, trace=trace)
         except DataError as error:  # a task counts what it was given
             place = (error.line or 1) - 1
             if place:
-                yield from self.answers(records[:place], trace=trace)
+                yield from self.answers(records[:place], trace=trace, threshold=threshold)
             error.path, error.line = records[place].path, records[place].line
             raise
-        yield from zip(records, found, strict=True)
+        told = found if threshold is None else (withhold(one, threshold) for one in found)
+        yield from zip(records, told, strict=True)
 
     def check_attention(self) -> None:
         """A model without attention has no alignment: that is an error."""
@@ -205,22 +224,33 @@ class Predictor:
         )
 
     def evaluate(
-        self, path: str | Path, target: str | Path | None = None, said: Collection[str] = ()
+        self,
+        path: str | Path,
+        target: str | Path | None = None,
+        said: Collection[str] = (),
+        *,
+        threshold: float | None = None,
     ) -> tuple[Measures, Repairs]:
         """Measures on a file laid out as the training data, or on ``builtin:NAME/test``; and repairs.
 
         A folder or a pattern means all of its files; ``said`` is that of ``read``.
 
         With ``target``, the two are line-aligned files. Losses are those of the model alone, also in an
-        ensemble; what is written is the ensemble's.
+        ensemble; what is written is the ensemble's. With ``threshold``, there is also the accuracy of answers
+        that are at least so probable, and which share of all they are.
         """
+        self.check_threshold(threshold)
         path, target = str(path), None if target is None else str(target)
         files = paired(found(path), target, "the file to evaluate")
         reading = Reading(self.task, files, said=said)
         examples = encoded(self.task, reading)
         if not len(examples):
             raise EmptyError("no examples", path=path, remedy="give a file laid out as the training data")
-        return self.task.evaluate(self.model, examples, partners=self.partners), reading.repairs
+        if threshold is not None:
+            measures = self.chooser().evaluate(self.model, examples, threshold=threshold)
+        else:
+            measures = self.task.evaluate(self.model, examples, partners=self.partners)
+        return measures, reading.repairs
 
     def score(self, texts: Iterable[str]) -> list[list[tuple[str, float]]]:
         """For each text its tokens, the end marker included, with their natural-log probabilities."""
@@ -242,6 +272,20 @@ class Predictor:
         if self.task.scorer is None:
             raise ArgumentError(f"{self._named()}, which cannot score; use predict")
         return self.task.scorer
+
+    def chooser(self, cannot: str = "chooses among no labels; it takes no threshold") -> Chooser:
+        """How its models choose among labels; an error where they do not."""
+        if self.task.chooser is None:
+            raise ArgumentError(f"{self._named()}, which {cannot}")
+        return self.task.chooser
+
+    def check_threshold(self, threshold: float | None) -> None:
+        """How probable an answer must be, or None; an error where it has no meaning."""
+        if threshold is None:
+            return
+        self.chooser()
+        if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0 < threshold <= 1:
+            raise ArgumentError(f"threshold is {threshold!r}; it must be above 0 and at most 1")
 
     def with_settings(self, settings: Mapping[str, Any]) -> Predictor:
         """The same model with other settings of what training does not fix."""
@@ -305,8 +349,10 @@ def load(
         others = [load(one, trust_code=trust_code, device=device) for one in ensemble]
         partners = [(one.generation().writer, one.model) for one in others]
         task.generation.check_partners(partners)
-    best = checkpoint.state["position"].get("best")
+    position = checkpoint.state["position"]
+    best, found = position.get("best"), position.get("calibration")
     size_batches(task, batch, GPU_TIMES if place.type == "cuda" else 1)
+    task = task if found is None else calibrated(task, Calibration.of(found))
     return Predictor(run, task, load_weights(checkpoint, task).to(place), partners, best)
 
 

@@ -134,7 +134,11 @@ def answer_columns(answer: Prediction, top: int | None) -> dict[str, str]:
     if answer.several:
         numbers = range(1, (top or 0) + 1)
         names = [*names[:2], *(f"{name}_{place}" for place in numbers for name in ("label", "probability"))]
-    return dict(zip_longest(names, cells, fillvalue=""))
+    columns = dict(zip_longest(names, cells, fillvalue=""))
+    if answer.withheld is not None:
+        found = answer.withheld.left_out
+        columns["withheld"] = found if isinstance(found, str) else answer.between.join(map(str, found or ()))
+    return columns
 
 
 def further(answer: Prediction, top: int | None) -> list[tuple[str, float]]:
@@ -188,6 +192,8 @@ def cells_of(record: Record, origin: Origin) -> tuple[Sequence[str], Sequence[st
 def json_line(record: Record, origin: Origin, answer: Prediction, top: int | None) -> str:
     """An object with the answer; one that was an object keeps all that it was, letter by letter."""
     found: dict[str, Json] = {"prediction": answer.value, "confidence": answer.confidence}
+    if answer.withheld is not None:
+        found["withheld"] = answer.withheld.left_out
     if answer.tags is not None:
         found["confidence"] = answer.probabilities
         if answer.spans is not None:

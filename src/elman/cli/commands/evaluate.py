@@ -37,6 +37,10 @@ def evaluate(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     labels_separator: LabelsSeparator = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Accuracy of the answers that are at least so probable, and their share."),
+    ] = None,
     setting: Set = [],  # noqa: B006
     ensemble: Ensemble = [],  # noqa: B006
     against: Annotated[
@@ -62,6 +66,8 @@ def evaluate(
     machine = Machine(device, threads, batch)
     if against and ensemble:
         raise typer.BadParameter("runs beside each other decide alone; leave out --ensemble")
+    if against and threshold is not None:
+        raise typer.BadParameter("runs beside each other are compared in all answers; leave out --threshold")
     if out is not None and not against:
         raise typer.BadParameter("--out belongs to --against")
     with quick_imports():
@@ -87,7 +93,7 @@ def evaluate(
         return
     predictor = open_run(run, setting, ensemble, machine=machine, trust_code=trust_code, files=layout)
     check_target(target, layout)
-    measures, repairs = predictor.evaluate(file, target, layout)
+    measures, repairs = predictor.evaluate(file, target, layout, threshold=threshold)
     tell(repairs)
     if ensemble:
         say(f"losses and accuracy are those of {run} alone; what is written is the ensemble's")

@@ -49,6 +49,9 @@ def predict(
         ),
     ] = None,
     top: Annotated[int | None, typer.Option(min=1, help="So many answers, with their probabilities.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Answer ? where the label or tag is less probable, as 0.9.")
+    ] = None,
     spans: Annotated[
         bool, typer.Option("--spans", help="Of a tagger: type, words, characters and text of each span.")
     ] = False,
@@ -96,6 +99,7 @@ def predict(
     )
     if trace:
         predictor.generation("writes nothing; no trace")
+    predictor.check_threshold(threshold)
     if spans and not predictor.task.listed:
         raise ArgumentError(f"{run} is a {predictor.config.task} model; --spans is for taggers")
     if top is not None and predictor.decoding is not None:
@@ -103,19 +107,24 @@ def predict(
     gallery = None if attention is None else Gallery(predictor, attention)
     if predictor.decoding is not None and predictor.decoding.n_best > 1 and not as_json and top is None:
         say("the best answer of each line is printed; --top and --json have all of decoding.n_best")
-    repairs, unseen = Repairs(), 0
+    repairs, unseen, withheld, total = Repairs(), 0, 0, 0
     lines = Lines(top=top, spans=spans, as_json=as_json)
     with nullcontext(lines) if output is None else answers_in(output, top=top) as answers:
         for records in chunks(file, predictor.read(file, layout, repairs), batch):  # of bounded memory
             depth = TOP if trace else 0 if gallery is not None and gallery.has_room else None
             depth = top if predictor.decoding is None else depth  # a tagger's other tags
-            for record, one in predictor.answers(records, trace=depth):
+            for record, one in predictor.answers(records, trace=depth, threshold=threshold):
                 unseen += one.unseen
+                if one.withheld is not None:
+                    withheld, total = withheld + one.withheld.count, total + one.withheld.total
                 if gallery is not None:
                     gallery.add(one)
                 answers.add(record, one, traced=trace or gallery is None)
     tell(repairs)
     tell_unseen(unseen)
+    if threshold is not None:
+        answered = "tags" if predictor.task.listed else "answers"
+        say(f"{withheld:,} of {total:,} {answered} withheld: less probable than {threshold:g}")
     if gallery is not None:
         gallery.write()
 

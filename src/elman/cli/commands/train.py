@@ -98,6 +98,10 @@ def train(
         raise typer.BadParameter("where should the run go? Name a folder", param_hint="--out")
     last = work.train(settings, out, resume=resume, tensorboard=tensorboard, trust_code=trust_code)
     say(f"best {last['metric']} {last['best']:.4f} at update {last['best_update']} ({last['reason']})")
+    if "calibration" in last:
+        from elman.metrics.calibration import Calibration
+
+        say(Calibration.of(last["calibration"]).sentence)
     say(f"curves and samples: {out / 'report.html'}")
     name = shlex.quote(str(out))
     say(f"use it: elman predict {name} · elman evaluate {name} FILE")
