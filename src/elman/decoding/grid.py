@@ -11,7 +11,7 @@ from torch import Tensor
 
 from elman.decoding.fixed import StepFunction, StepResult
 from elman.decoding.rows import Nested, select
-from elman.tensors.nested import map_tensors
+from elman.tensors.nested import map_tensors, tensors_in
 from elman.tensors.rows import Groups
 from elman.tensors.transfer import moved
 
@@ -175,19 +175,8 @@ def _capture_nothing(like: Tensor) -> None:
 
 def _copy(into: Nested, values: Nested) -> None:
     """Copy nested tensors into others of the same form."""
-    for own, value in zip(_leaves(into), _leaves(values), strict=True):
+    for own, value in zip(tensors_in(into), tensors_in(values), strict=True):
         own.copy_(value)
-
-
-def _leaves(nested: Nested) -> list[Tensor]:
-    found: list[Tensor] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        found.append(tensor)
-        return tensor
-
-    map_tensors(note, nested)
-    return found
 
 
 def _uncached_casts() -> AbstractContextManager[object]:
