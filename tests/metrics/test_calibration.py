@@ -64,7 +64,7 @@ def test_few_examples_are_not_fitted():
     found = fitted(scores, gold)
     assert (found.temperature, found.examples) == (1.0, 49)
     assert found.sentence == (
-        "probabilities are not calibrated: 49 validation examples are too few, 50 are needed"
+        "probabilities are not calibrated: 49 labels of the validation data are too few, 50 are needed"
     )
     assert ScoreSample().fit().temperature == 1.0
 

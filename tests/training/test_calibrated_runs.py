@@ -47,7 +47,7 @@ def run(data, tmp_path_factory):
     run = tmp_path_factory.mktemp("run") / "run"
     settings = {"training.learning_rate": 5.0, "training.class_weights": "none", "model.token_dropout": 0.0}
     answer = trained(data, run, settings, "--json")
-    assert "calibrated on 200 validation examples: temperature " in answer.err
+    assert "calibrated on 200 labels of the validation data: temperature " in answer.err
     assert json.loads(answer.out)["calibration"] == load_state(run / "best")["position"]["calibration"]
     return run
 
@@ -120,7 +120,10 @@ def test_few_examples_calibrate_nothing_and_it_is_said(data, tmp_path):
     command = train_command("classify", data, tmp_path / "run", SHORT)
     command[command.index("--dev") + 1] = str(tmp_path / "few.txt")
     answer = elman(*command)
-    assert "probabilities are not calibrated: 49 validation examples are too few, 50 are needed" in answer.err
+    assert (
+        "probabilities are not calibrated: 49 labels of the validation data are too few, 50 are needed"
+        in answer.err
+    )
     assert package.load(tmp_path / "run").task.calibration.temperature == 1.0
 
 

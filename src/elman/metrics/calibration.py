@@ -43,13 +43,13 @@ class Calibration:
     def sentence(self) -> str:
         """
         >>> Calibration(1.5, 2083, 0.3342, 0.3217).sentence
-        'calibrated on 2,083 validation examples: temperature 1.5, −log P 0.3342 → 0.3217'
-        >>> Calibration(examples=12, reason="12 validation examples are too few").sentence
-        'probabilities are not calibrated: 12 validation examples are too few'
+        'calibrated on 2,083 labels of the validation data: temperature 1.5, −log P 0.3342 → 0.3217'
+        >>> Calibration(examples=12, reason="12 labels of the validation data are too few").sentence
+        'probabilities are not calibrated: 12 labels of the validation data are too few'
         """
         if self.before is None or self.after is None or self.reason is not None:
             return f"probabilities are not calibrated: {self.reason}"
-        where = f"calibrated on {self.examples:,} validation examples"
+        where = f"calibrated on {self.examples:,} labels of the validation data"
         return f"{where}: temperature {self.temperature:.4g}, −log P {self.before:.4f} → {self.after:.4f}"
 
 
@@ -89,7 +89,7 @@ class ScoreSample:
         best label. Without it T would be 0 where all examples are right.
         """
         if not self._scores or self._seen < FEWEST:
-            said = f"{self._seen} validation examples are too few, {FEWEST} are needed"
+            said = f"{self._seen} labels of the validation data are too few, {FEWEST} are needed"
             return Calibration(examples=self._seen, reason=said)
         curve = _Sigmoids if self.several else _Softmax
         likelihood = curve(np.concatenate(self._scores).astype(np.float64), np.concatenate(self._gold))
