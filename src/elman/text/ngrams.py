@@ -25,7 +25,7 @@ class TextNgrams:
     >>> ngrams = TextNgrams()
     >>> one, other = ngrams.of("It is."), ngrams.of("is it?")
     >>> len(one), len(set(one.tolist()) & set(other.tolist()))
-    (30, 12)
+    (26, 10)
     """
 
     def __init__(self) -> None:
