@@ -358,3 +358,13 @@ def test_incremental_descent_learns_a_stream_at_its_own_rate_G2(seed):
     unigram = -sum(math.log((counts[token] + 1) / (counts.total() + len(counts))) for token in tokens)
     assert 30 < math.exp(unigram / len(tokens)) < 50
     assert validation.measures["perplexity"] < 20
+
+
+def test_lines_may_be_read_from_their_ends(tmp_path):
+    one = ready("lm", tmp_path, {"text.reversed": True})
+    assert one.task.config.text.context == "sentence"
+    [scored] = one.task.score(one.model, ["the cat runs"])
+    assert [token for token, _ in scored] == ["runs", "cat", "the", END]
+    assert one.task.field.join(["runs", "cat", "the"]) == "the cat runs"
+    with pytest.raises(ConfigError, match=r"text\.reversed reads every line for itself"):
+        settings_of("lm", None, {"text.reversed": True, "text.context": "stream"})

@@ -59,6 +59,19 @@ class LmText(TextSettings):
     context: Literal["stream", "sentence"] = setting(
         "stream", "read on from line to line with the state carried over, or every line for itself"
     )
+    reversed: bool = setting(
+        False, "read every line from its end: each token from those after it; with text.context = sentence"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _takes_lines_alone(cls, data: Any) -> Any:
+        """Lines that are read from their ends do not go on in one another."""
+        if isinstance(data, dict) and data.get("reversed") is True:
+            if data.get("context", "sentence") != "sentence":
+                raise ValueError("text.reversed reads every line for itself; set text.context = 'sentence'")
+            return {"context": "sentence", **data}
+        return data
 
 
 class LmModel(ModelSettings):
@@ -121,7 +134,8 @@ class Lm(Task[LanguageModel, LmBatch]):
         super().__init__(config)
         self.streams = config.text.context == "stream"
         self.held_out_block = HELD_OUT_LINES if self.streams else 1
-        self.field = TextField(config.text, vectors=config.text.vectors)
+        text = config.text
+        self.field = TextField(text, vectors=text.vectors, reverse=text.reversed)
         self.text_fields = {"": self.field}
         self.generation = Generation(LmWriter(self.field, streams=self.streams))
         self.scorer = self

@@ -40,14 +40,20 @@ class TextField:
     vocabulary: Vocabulary
 
     def __init__(
-        self, settings: VocabularySettings, *, vectors: str | None = None, remove: str | None = None
+        self,
+        settings: VocabularySettings,
+        *,
+        vectors: str | None = None,
+        remove: str | None = None,
+        reverse: bool = False,
     ) -> None:
         """
         Args:
             vectors: a file of pretrained vectors.
             remove: a regular expression; what it matches is taken out of every text.
+            reverse: the tokens of a text stand from its last to its first.
         """
-        self.settings, self.vectors = settings, vectors
+        self.settings, self.vectors, self.reverse = settings, vectors, reverse
         self._remove = re.compile(remove) if remove else None
         self.counts: list[int] = []
         self.vector_width = 0
@@ -69,7 +75,8 @@ class TextField:
         return self.clean(text).lower() if self.settings.lowercase else self.clean(text)
 
     def split(self, text: str) -> list[str]:
-        return self.unit.split(self.clean(text))
+        tokens = self.unit.split(self.clean(text))
+        return tokens[::-1] if self.reverse else tokens
 
     def ids(self, text: str) -> list[int]:
         return self.vocabulary.ids(self.split(text))
@@ -80,7 +87,7 @@ class TextField:
         return len(ids), ids.count(self.vocabulary.index.get(UNKNOWN, -1))
 
     def join(self, tokens: Sequence[str]) -> str:
-        return self.unit.join(tokens)
+        return self.unit.join(tokens[::-1] if self.reverse else tokens)
 
     def readable(self, tokens: Iterable[str]) -> list[str]:
         """Each token as the text that it stands for; pieces of a character stay as they are spelt.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +30,7 @@ from elman.errors import ArgumentError
 
 if TYPE_CHECKING:
     from elman.predictor import Predictor
+    from elman.tasks.generation import Writer
     from elman.tasks.predictions import Prediction
     from elman.text.records import Record
 
@@ -79,14 +80,22 @@ def generate(
             if as_json:
                 put_json({key: value for key, value in one.as_json().items() if key != "prediction"})
                 continue
-            before = f"{one.asked}{writer.gap(str(one.asked))}" if writer.goes_on else ""
             others = [] if one.written is None else [best.text for best in one.written.n_best]
             for text in others or [one.line]:
-                put(f"{before}{text}".replace("\n", "⏎") if file is not None else f"{before}{text}")
+                shown = whole_text(writer, str(one.asked), text)
+                put(shown.replace("\n", "⏎") if file is not None else shown)
             if trace:
                 put(unrolled(one))
     tell(repairs)
     tell_unseen(len(unseen))
+
+
+def whole_text(writer: Writer[Any], prompt: str, text: str) -> str:
+    """What was written, with the prompt where both are one text: before it, or after it."""
+    if not writer.goes_on:
+        return text
+    gap = writer.gap(prompt)
+    return f"{text}{gap}{prompt}" if writer.field.reverse else f"{prompt}{gap}{text}"
 
 
 def prompts_of(predictor: Predictor, prompts: list[str]) -> list[Record]:
