@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from elman.config import Config, changed, part_names, validate
+from elman.config import Config, changed, merge, part_names, validate
 from elman.errors import ArgumentError, DataError, ElmanError
 from elman.predictor import Predictor, checked, load
 from elman.presentation.card import write_card
@@ -23,6 +23,8 @@ from elman.presentation.report import write_report
 from elman.registry import TASKS, named_code
 from elman.tasks.base import AnyTask
 from elman.text.columns import counted
+from elman.training.inheriting import inherited
+from elman.training.origin import Origin, open_origin
 from elman.training.run import begin, discard, train_run
 from elman.training.session import Interrupted, write_text
 from elman.training.settings import nested, settings_class, settled
@@ -42,6 +44,7 @@ def fit(
     dev: Iterable[Example] | tuple[Iterable[Example], Iterable[Example]] | None = None,
     out: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    start: str | Path | None = None,
     verbose: bool = False,
 ) -> Predictor:
     """Train a model from lists: what ``elman train`` does with a file, and what ``elman.load`` gives then.
@@ -52,6 +55,7 @@ def fit(
     dev: the same for validation; without it, a part of the examples is held out.
     out: the folder of a run to keep, with the examples in it; without it, nothing stays on the disk.
     settings: as ``{"model.hidden": 64, "training.epochs": 3}``. verbose: progress on stderr.
+    start: a run whose weights it starts from, as ``elman train --from``.
 
     The same examples, settings and seed give the same model as from a file, and the random numbers of the
     caller stay as they were. Ctrl-C ends a training with ``KeyboardInterrupt``; a run that is kept can be
@@ -68,12 +72,13 @@ def fit(
     names = {"train": first, "dev": f"dev {first}"}
     if dev is not None:
         columns["dev"] = _columns(kind, task, *_dev_parts(kind, dev), within="dev ")
-    config = _config(task, settings or {})
+    origins = [] if start is None else [open_origin(Path(start))]
+    config = _config(task, settings or {}, origins)
     with _folder(out) as run, _own_state():
         there = run.exists()
         files = {part: run.resolve() / f"{part}.jsonl" for part in columns}
         config = changed(config, {f"data.{part}": str(path) for part, path in files.items()})
-        begin(run, config)
+        begin(run, config, origins)
         try:
             for part, path in files.items():
                 write_text(path, "".join(_lines(columns[part])))
@@ -92,11 +97,13 @@ def fit(
     return Predictor(None if out is None else run, found.task, found.model, best=found.best)
 
 
-def _config(task: str, settings: Mapping[str, Any]) -> Config:
+def _config(task: str, settings: Mapping[str, Any], origins: Sequence[Origin]) -> Config:
     for key in settings:
         if key == "task" or (key.startswith("data.") and key not in OPEN):
             raise ArgumentError(f"settings has {key!r}, which the arguments of fit decide; leave it out")
-    return settled(validate(settings_class(task), {"task": task, **nested(settings)}))
+    kind, said = settings_class(task), nested(settings)
+    known = inherited(kind, task, merge({"task": task, "data": {"train": "lists"}}, said), origins)
+    return settled(validate(kind, merge(known, {"task": task}, said)))
 
 
 def _columns(

@@ -262,8 +262,8 @@ def test_a_start_that_another_process_continues_is_left_to_it(data, tmp_path, mo
     run = tmp_path / "run"
     with ExitStack() as held:
 
-        def begin(folder, config):
-            run_module.begin(folder, config)
+        def begin(folder, config, origins):
+            run_module.begin(folder, config, origins)
             held.enter_context(session_module.run_lock(folder))
 
         monkeypatch.setattr(train_module, "begin", begin)

@@ -27,7 +27,10 @@ from elman.presentation.summary import Table
 from elman.presentation.tensorboard import TensorBoard
 from elman.registry import named_code
 from elman.text.columns import parse_columns
+from elman.training.folder import SETTINGS
+from elman.training.inheriting import check_origins, inherited
 from elman.training.loop import Trainer, count_parameters
+from elman.training.origin import Origin, check_same_origins, open_origin
 from elman.training.preparing import Prepared
 from elman.training.run import begin, discard, train_run
 from elman.training.session import Interrupted
@@ -43,10 +46,14 @@ def collect(
     columns: str | None,
     pairs: list[str],
     baseline: str | None,
+    origins: Sequence[Origin] = (),
 ) -> Config:
-    """The settings of a new run: the file's, then the command line's; later ones win."""
+    """The settings of a new run: the file's, then the command line's; later ones win.
+
+    What they leave open of weights that are taken is as the ``origins`` have it.
+    """
     tables = read_toml(config) if config else {}
-    name = task or tables.get("task")
+    name = task or tables.get("task") or next((str(one.config.task) for one in origins), None)
     if name is None:
         raise ConfigError("no task; name one: elman train lm|tag|classify|seq2seq|class2seq")
     if task and tables.get("task", task) != task:
@@ -66,7 +73,9 @@ def collect(
     if isinstance(train, list) and len(train) == 1:
         train = train[0]
     suited = corpus_settings(train if isinstance(train, str) else None, str(name))
-    settings = with_files(validate(kind, merge(nested(suited), merged), config))
+    check_origins(str(name), origins)
+    merged = merge(nested(suited), inherited(kind, str(name), merged, origins), merged)
+    settings = with_files(validate(kind, merged, config))
     exists(settings)
     paths = settings.data
     layout = [f"data.{key}" for key in ("columns", "delimiter") if getattr(paths, key) is not None]
@@ -76,6 +85,16 @@ def collect(
         problem = "training reads its files more than once, standard input can be read only once"
         raise FileError(problem, path="<stdin>", remedy="save it as a file")
     return settled(settings)
+
+
+def open_origins(runs: Sequence[Path], out: Path | None, *, resume: bool, trust_code: bool) -> list[Origin]:
+    """The runs that weights are taken from; a run that goes on needs them no longer, and they must be its."""
+    if out is not None and resume and (out / SETTINGS).is_file():
+        check_same_origins(out, runs)
+        return []
+    if out is not None and any(out.resolve() == run.resolve() for run in runs):
+        raise ConfigError(f"--out is {out}, which --from names, too; a new run needs a folder of its own")
+    return [open_origin(run, trust_code=trust_code) for run in runs]
 
 
 def with_files(config: Config) -> Config:
@@ -91,6 +110,7 @@ def train(
     resume: bool = False,
     tensorboard: bool = False,
     trust_code: bool = False,
+    origins: Sequence[Origin] = (),
 ) -> Event:
     """Begin or continue a run and see it to its end; its last event."""
     observers: list[Progress | TensorBoard] = []
@@ -107,7 +127,7 @@ def train(
     elif config is None:
         raise ConfigError(f"{run} holds nothing to resume; start it with a task and --train")
     else:
-        begin(run, config)
+        begin(run, config, origins)
     observers.insert(0, Progress(quiet=is_quiet()))
     try:
         return see_through(run, observers, announce, trust, continued=continued, there=there)

@@ -18,7 +18,9 @@ ROWS = 100  # of the table of samples, at most
 def write_report(run: Path) -> Path:
     """Write ``RUN/report.html``, one file that needs nothing else, from what the run holds by now."""
     summary = Summary.of(run)
-    facts = (str(run.resolve().name), str(summary.start.get("time", {}).get("date", "")), summary.ending)
+    origins = [f"from {one}" for one in summary.start.get("from", ())]
+    began = str(summary.start.get("time", {}).get("date", ""))
+    facts = (str(run.resolve().name), began, *origins, summary.ending)
     told = [event for event in summary.validations if event.get("samples")]
     samples = told[:: -max(1, math.ceil(len(told) / ROWS))][::-1]  # evenly chosen, the last one among them
     figures = measures(summary.best or {}, counts=True)

@@ -46,6 +46,7 @@ class RunState:
     epochs: float | None = None
     seconds: float | None = None
     began: str | None = None
+    origin: str | None = None  # the run, or runs, whose weights it started from
 
     @classmethod
     def of(cls, run: Path) -> RunState:
@@ -147,6 +148,7 @@ def _of_events(events: list[Event]) -> dict[str, Any]:
         "state": "finished" if last["event"] == "end" else "interrupted",
         "reason": ending(last["reason"]) if last["event"] == "end" else None,
         "parameters": start.get("parameters"),
+        "origin": " ".join(map(str, start.get("from", ()))) or None,
         "metric": metric,
         "best": best,
         "updates": max(int(event.get("update", 0)) for event in events),

@@ -5,7 +5,7 @@ Trainer, command line and predictor speak only this contract. A task file define
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
@@ -38,6 +38,7 @@ M = TypeVar("M", bound=nn.Module)
 B = TypeVar("B")
 
 Chances = list[NDArray[np.float64]]  # probabilities of all labels: (K,) of a text, (T, K) of words
+Axes = tuple[Sequence[str] | None, ...]  # of a weight: what its rows, and then its columns, stand for
 Measures = dict[str, Any]  # of an evaluation: numbers by name, and what else is to be told, as JSON
 
 
@@ -90,7 +91,10 @@ class Task(ABC, Generic[M, B]):
     generation, scorer, chooser: what its models can do besides, if they can.
     companion: what is fitted beside their training, if anything is.
     calibration: what makes the probabilities of labels right, if it is known; ``calibrated`` gives it.
+    axes: tells, by their names, the weights of its models whose rows or columns stand for tokens or labels.
     unrecordable: why its updates cannot be recorded as CUDA graphs, if they cannot.
+    reader: modules of its models by their names: what makes vectors of tokens, and the network that reads
+        these. Another task's models may start from the weights of both.
 
     >>> from elman.tasks.tag import Tag, TagSettings
     >>> Tag(TagSettings(task="tag")).generation is None  # it writes nothing
@@ -107,6 +111,7 @@ class Task(ABC, Generic[M, B]):
     stratum: ClassVar[str | None] = None  # the role of labels: of each, the same share is held out
     buckets: ClassVar[bool] = False  # its batches are as ``buckets.BucketedBatch`` says
     held_out_block = 1  # examples that stay together when some are held out
+    reader: ClassVar[tuple[str, str] | None] = None
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -120,6 +125,7 @@ class Task(ABC, Generic[M, B]):
         self.chooser: Chooser | None = None
         self.companion: Companion | None = None
         self.calibration: Calibration | None = None
+        self.axes: Callable[[], dict[str, Axes]] = dict
         self.unrecordable: str | None = None
 
     # From files to numbers

@@ -29,7 +29,7 @@ from elman.models.counting import NgramGenerator
 from elman.models.generator import Generator
 from elman.models.losses import output_loss
 from elman.registry import CELLS, NETWORKS
-from elman.tasks.base import Judges, Loss, Measures, Task, network_kind
+from elman.tasks.base import Axes, Judges, Loss, Measures, Task, network_kind
 from elman.tasks.buckets import Counts, bucket, real_targets, widened
 from elman.tasks.class2seq_writer import Class2SeqWriter
 from elman.tasks.classes import ClassField
@@ -121,6 +121,7 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
     roles: ClassVar[tuple[str, ...]] = ("class", "sequence")
     measured: ClassVar[tuple[str, ...]] = ("token",)
     buckets = True
+    reader = "", "rnn"
     holds_out = False
     config: Class2SeqSettings
     generation: Generation[Generator]
@@ -129,7 +130,7 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
         super().__init__(config)
         text = config.text
         self.field, self.classes = TextField(text), ClassField(text.classes)
-        self.text_fields = {"": self.field}
+        self.text_fields, self.axes = {"": self.field}, self._axes
         soft = config.model.feedback == "soft"
         self.generation = Generation(
             Class2SeqWriter(self.field, self.classes, text.start, text.end, soft=soft)
@@ -204,6 +205,11 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
         if network_kind(self.config.model).counted:
             return NgramGenerator(self.classes.size, V, order=settings.order or 5)
         return Generator(self.classes.size, V, settings)
+
+    def _axes(self) -> dict[str, Axes]:
+        tokens, classes = self.field.vocabulary.tokens, self.label_names
+        starts = {f"starts.{depth}.weight": (None, classes) for depth in range(self.config.model.layers or 1)}
+        return {**starts, "embedding.weight": (tokens, None), "output.weight": (tokens, None)}
 
     def collate(self, examples: Examples, key: Iterable[int], device: torch.device) -> Class2SeqBatch:
         tokens, lengths = pad(examples.rows("token", key))

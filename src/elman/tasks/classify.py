@@ -15,7 +15,7 @@ from elman.models.classifier import Classifier
 from elman.models.counting import NaiveBayes
 from elman.models.embedding import Ngrams, WordBatch
 from elman.models.losses import label_loss, output_loss
-from elman.tasks.base import Chances, Judges, Loss, Measures, network_kind
+from elman.tasks.base import Axes, Chances, Judges, Loss, Measures, network_kind
 from elman.tasks.beside import ShortcutFitting, has_shortcut
 from elman.tasks.buckets import Counts, bucketed_words
 from elman.tasks.calibrating import Judgement
@@ -173,6 +173,10 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
     def describe(self, model: Any) -> list[str]:
         beside = ["beside it: logistic regression and naive Bayes of n-grams (model.shortcut)"]
         return super().describe(model) + (beside if has_shortcut(model) else [])
+
+    def _axes(self) -> dict[str, Axes]:
+        names, last = self.labels.names, 3 if self.config.model.head else 0
+        return {**super()._axes(), f"head.{last}.weight": (names, None), f"head.{last}.bias": (names,)}
 
     def collate(self, examples: Examples, key: Iterable[int], device: torch.device) -> ClassifyBatch:
         rows = examples.rows("label", key)

@@ -30,7 +30,7 @@ from elman.models.counting import NgramLM
 from elman.models.embedding import Tokens
 from elman.models.language_model import LanguageModel
 from elman.models.losses import layer_loss, output_loss
-from elman.tasks.base import Loss, Measures, Task, network_kind
+from elman.tasks.base import Axes, Loss, Measures, Task, network_kind
 from elman.tasks.buckets import Counts, bucket, real_targets, widened
 from elman.tasks.defaults import usual_limit
 from elman.tasks.examples import Examples, device_of, shifted, tensor
@@ -127,6 +127,7 @@ class Lm(Task[LanguageModel, LmBatch]):
     roles: ClassVar[tuple[str, ...]] = ("text",)
     measured: ClassVar[tuple[str, ...]] = ("token",)
     buckets = True
+    reader = "tokens", "encoder.network"
     config: LmSettings
     generation: Generation[LanguageModel]
 
@@ -138,7 +139,7 @@ class Lm(Task[LanguageModel, LmBatch]):
         self.field = TextField(text, vectors=text.vectors, reverse=text.reversed)
         self.text_fields = {"": self.field}
         self.generation = Generation(LmWriter(self.field, streams=self.streams))
-        self.scorer = self
+        self.scorer, self.axes = self, self._axes
 
     @property
     def start(self) -> int:
@@ -338,6 +339,11 @@ class Lm(Task[LanguageModel, LmBatch]):
             seed=given.seed,
         )
         return [one.line for one in self.generation.predict(model, [""], drawn)]
+
+    def _axes(self) -> dict[str, Axes]:
+        names = self.field.vocabulary.tokens
+        rows = ("tokens.embedding.weight", "tokens.pretrained.weight", "weight")
+        return {**dict.fromkeys(rows, (names, None)), "bias": (names,)}
 
     def state(self) -> State:
         return self.field.state()

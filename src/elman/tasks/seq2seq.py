@@ -16,7 +16,7 @@ from elman.metrics.translation import TranslationMetric
 from elman.models.embedding import Tokens
 from elman.models.losses import layer_loss, output_loss
 from elman.models.seq2seq import Seq2Seq as Model
-from elman.tasks.base import Judges, Loss, Measures, Task, describe_network
+from elman.tasks.base import Axes, Judges, Loss, Measures, Task, describe_network
 from elman.tasks.examples import Examples, packed, shifted, tensor, unpacked
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.predictions import Prediction, Written
@@ -49,6 +49,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
     roles: ClassVar[tuple[str, ...]] = SIDES
     measured: ClassVar[tuple[str, ...]] = SIDES
     buckets = True
+    reader = "source", "encoder.network"
     positions = 8000
     config: Seq2SeqSettings
     generation: Generation[Model]
@@ -66,7 +67,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         self.text_fields = {"source": self.source, "target": self.target}
         self.writer = Seq2SeqWriter(self.source, self.target, naive=config.model.form == "naive")
         self.writer.attend(config.model.attention not in (None, "none"))
-        self.generation = Generation(self.writer)
+        self.generation, self.axes = Generation(self.writer), self._axes
         self.longest = 0  # tokens of the longest target in training, with the end marker
 
     @property
@@ -358,6 +359,13 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         return unit.split(text) if unit.counted else (text.lower() if unit.lowercase else text).split()
 
     # What was learned from the text
+
+    def _axes(self) -> dict[str, Axes]:
+        source, target = self.source.vocabulary.tokens, self.target.vocabulary.tokens
+        sides = {"source.{}.weight": source, "_target.{}.weight": target, "weight": target}
+        kinds = "embedding", "pretrained"
+        rows = {name.format(kind): (names, None) for name, names in sides.items() for kind in kinds}
+        return {**rows, "bias": (target,)}
 
     def state(self) -> State:
         sides = SIDES[:1] if self.shared else SIDES

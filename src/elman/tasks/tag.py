@@ -20,7 +20,7 @@ from elman.models.counting import CountTagger
 from elman.models.embedding import WordBatch
 from elman.models.losses import output_loss
 from elman.models.tagger import Tagger
-from elman.tasks.base import Chances, Judges, Loss, Measures, network_kind
+from elman.tasks.base import Axes, Chances, Judges, Loss, Measures, network_kind
 from elman.tasks.buckets import Counts, bucketed_words, real_targets
 from elman.tasks.calibrating import Judgement
 from elman.tasks.examples import Examples, device_of, tensor, unseen_measures
@@ -183,6 +183,16 @@ class Tag(WordTask[Tagger, TagBatch]):
         if model.crf is not None and self.legal:
             model.crf.constrain(legal_transitions(self.labels.names))
         return model
+
+    def _axes(self) -> dict[str, Axes]:
+        names = self.labels.names
+        single = dict.fromkeys(("output.bias", "crf.start", "crf.end"), (names,))
+        return {
+            **super()._axes(),
+            "output.weight": (names, None),
+            "crf.transitions": (names, names),
+            **single,
+        }
 
     def collate(self, examples: Examples, key: Iterable[int], device: torch.device) -> TagBatch:
         tags, _ = pad(examples.rows("tag", key))

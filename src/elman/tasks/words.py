@@ -14,7 +14,7 @@ from torch import nn
 from elman.config import Config, ModelSettings, TextSettings, Whole, setting
 from elman.errors import EmptyError, OneLabelError
 from elman.models.embedding import Ngrams, Pretrained, RareTokenDropout, WordBatch, Words
-from elman.tasks.base import Chances, Measures, Task
+from elman.tasks.base import Axes, Chances, Measures, Task
 from elman.tasks.calibrating import temperature_of
 from elman.tasks.examples import Examples, kept_texts, tensor
 from elman.tasks.generation import Partners
@@ -62,6 +62,7 @@ class WordTask(Task[M, B]):
     config: WordConfig
     measured: ClassVar[tuple[str, ...]] = ("word",)
     positions = 8000
+    reader = "words", "encoder.network"
     _counting = False  # are the labels of the training data being looked at?
     _several = False  # may a text of the training data have another number of labels than one?
 
@@ -70,7 +71,7 @@ class WordTask(Task[M, B]):
         self.words = WordField(config.text, letters=self._reads_letters(config))
         self.labels = LabelField(noun)
         self.text_fields = {"": self.words.text}
-        self.chooser = self
+        self.chooser, self.axes = self, self._axes
 
     @abstractmethod
     def _words_of(self, record: Record) -> list[str]:
@@ -220,6 +221,14 @@ class WordTask(Task[M, B]):
             tensor(inverse.reshape(places.shape) + 1, device),
             torch.from_numpy(lengths),
         )
+
+    def _axes(self) -> dict[str, Axes]:
+        words = self.words
+        return {
+            "words.embedding.weight": (words.text.vocabulary.tokens, None),
+            "words.letters.weight": (words.characters.tokens, None),
+            "words.pretrained.weight": (["", *words.vector_words], None),
+        }
 
     def state(self) -> State:
         return self.words.state() | {"labels": self.labels.names}

@@ -58,6 +58,8 @@ class TextField:
         self.counts: list[int] = []
         self.vector_width = 0
         self._matrix: NDArray[np.float32] | None = None  # of the vectors, until a model has them
+        self.kept: list[str] = []  # tokens that the vocabulary will have though the training data may not
+        self._unit_kept = False
 
     @cached_property
     def unit(self) -> Unit:
@@ -102,7 +104,7 @@ class TextField:
 
     def build_unit(self, texts: Iterable[str]) -> None:
         """Let a unit that learns its tokens learn them, from texts that are clean; others do not look."""
-        if self.unit.learned:
+        if self.unit.learned and not self._unit_kept:
             shown = map(str.lower, texts) if self.settings.lowercase else texts
             self.unit.learn(shown, self.settings.vocabulary_size or PIECES)
 
@@ -135,7 +137,8 @@ class TextField:
             built = Vocabulary.build(
                 counts, min_count=least, size=size, markers=arrange is None, alphabet=alphabet
             )
-            self.vocabulary = built if arrange is None else Vocabulary(arrange(built.tokens))
+            tokens = self._with_kept(built.tokens, size, lower=lower or settings.lowercase)
+            self.vocabulary = Vocabulary(tokens if arrange is None else arrange(tokens))
         self.counts = [counts[token] for token in self.vocabulary.tokens]
         known = sum(count for token, count in counts.items() if token in self.vocabulary)
         share = f"{known / max(1, counts.total()):.2%} of tokens"
@@ -146,6 +149,33 @@ class TextField:
             self.vector_width = vectors.matrix.shape[1]
             self._matrix = vectors.rows(self.vocabulary.tokens[1:])
         return notes
+
+    def keep(self, other: TextField) -> None:
+        """Go on from what another field has learned, if its tokens are of the same unit.
+
+        Its tokens come first, in their order, so that their numbers stay; the training data add theirs. Where
+        not all have room, it is those that the training data lack which go, the last ones first.
+        """
+        if (self.settings.unit, self.settings.unit_options) == (
+            other.settings.unit,
+            other.settings.unit_options,
+        ):
+            known = (token for token in other.vocabulary.tokens if token not in MARKERS)
+            self.kept = [*dict.fromkeys([*self.kept, *known])]
+            if other.unit.learned:
+                self.unit, self._unit_kept = other.unit, True
+
+    def _with_kept(self, built: list[str], size: int | None, *, lower: bool) -> list[str]:
+        """The tokens that were built and, as far as there is room, those that are kept."""
+        if not self.kept:
+            return built
+        kept = [*dict.fromkeys(map(str.lower, self.kept))] if lower else self.kept
+        new, old = set(built), set(kept)
+        room = len(kept) if size is None else max(0, size - len(built))
+        spare = set([token for token in kept if token not in new][:room])
+        markers = [token for token in built if token in MARKERS]
+        known = [token for token in kept if token in new or token in spare]
+        return [*markers, *known, *(token for token in built if token not in old and token not in MARKERS)]
 
     def share_unit(self, other: TextField) -> None:
         self.unit = other.unit
@@ -200,6 +230,7 @@ class WordField:
         self.vector_words: list[str] = []
         self.vector_width = 0
         self._matrix: NDArray[np.float32] | None = None
+        self._kept_letters: list[str] = []
 
     @property
     def lower(self) -> bool:
@@ -211,7 +242,8 @@ class WordField:
         for word, count in words.items():
             for letter in word:
                 letters[letter] += count
-        self.characters = Vocabulary.build(letters, min_count=2)
+        built = Vocabulary.build(letters, min_count=2).tokens
+        self.characters = Vocabulary([*dict.fromkeys([*MARKERS, *self._kept_letters, *built])])
         capitals = sum(count for word, count in words.items() if word != word.lower())
         self.cased = capitals > CAPITALS * words.total()
         counts = Counter[str]()
@@ -219,6 +251,10 @@ class WordField:
             counts[word.lower() if self.lower else word] += count
         notes = self.text.build_vocabulary(counts, lower=self.lower)
         return [*(self._build_vectors(self.vectors, words) if self.vectors else ()), *notes]
+
+    def keep_letters(self, other: WordField) -> None:
+        """Let the letters that another field has learned come first."""
+        self._kept_letters = other.characters.tokens
 
     def lexicon(self, words: Sequence[str] = ()) -> Lexicon:
         """The numbers of words; new ones are taken in as they are met."""

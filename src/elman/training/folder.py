@@ -9,6 +9,7 @@ from elman.errors import RunError
 
 SETTINGS = "config.toml"
 LOCK = ".lock"  # held while a process trains there
+ORIGIN = "origin.json"  # which runs it starts from, where it starts from any
 SEAL = "# sha256 "
 REMEDY = " of all that follows; delete this line if you change a setting"
 

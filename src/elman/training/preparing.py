@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ from elman.storage.files import explained, remove
 from elman.tasks.base import AnyTask
 from elman.tasks.examples import Examples, encoded, unseen_note
 from elman.tasks.statistics import Statistics
+from elman.tasks.words import WordTask
 from elman.text.records import Record
 from elman.training.folder import SETTINGS, seal
 from elman.training.learned import encoding, read_json, save_learned
+from elman.training.origin import Origin
 from elman.training.session import write_text
 from elman.training.sources import Reading, training_data
 
@@ -28,6 +30,7 @@ class Prepared:
 
     statistics: of the training data, where they were read anew; notes for the user are among them.
     about: by part, where its examples come from, as ``data.json`` has it.
+    origins: runs whose weights fresh ones start from; taken: what was taken, once it is.
     """
 
     task: AnyTask
@@ -35,24 +38,49 @@ class Prepared:
     dev: Examples
     statistics: Statistics
     about: dict[str, Any] = field(default_factory=dict)
+    origins: Sequence[Origin] = ()
+    taken: Sequence[str] = ()
 
 
-def prepare(task: AnyTask, cache: Path | None = None) -> Prepared:
-    """Read the data: vocabularies first, then the examples as numbers; open settings are filled."""
+def prepare(task: AnyTask, cache: Path | None = None, origins: Sequence[Origin] = ()) -> Prepared:
+    """Read the data: vocabularies first, then the examples as numbers; open settings are filled.
+
+    Vocabularies keep the tokens of the ``origins``.
+    """
     train, dev = training_data(task)
     if dev.held_out and task.config.data.stratified is None:  # open in runs of earlier versions
         task.config = changed(task.config, {"data.stratified": True})
+    for origin in origins:
+        keep_tokens(task, origin.task)
     statistics = task.build_vocabularies(train)
     task.fill_defaults(statistics)
-    return _encoded(task, train, dev, cache, statistics)
+    prepared = _encoded(task, train, dev, cache, statistics)
+    prepared.origins = origins
+    return prepared
 
 
-def prepare_run(run: Path, task: AnyTask, *, fresh: bool) -> Prepared:
+def keep_tokens(task: AnyTask, other: AnyTask) -> None:
+    """Let vocabularies that are to be built have the tokens of another task's, whose weights are taken.
+
+    Of another kind of task, the field that is read gives its tokens to the one that is read here.
+    """
+    if type(other) is type(task):
+        pairs = [(one, other.text_fields[name]) for name, one in task.text_fields.items()]
+    else:
+        first = ([*one.text_fields.values()][:1] for one in (task, other))
+        pairs = [*zip(*first, strict=False)]
+    for ours, theirs in pairs:
+        ours.keep(theirs)
+    if isinstance(task, WordTask) and isinstance(other, WordTask):
+        task.words.keep_letters(other.words)
+
+
+def prepare_run(run: Path, task: AnyTask, *, fresh: bool, origins: Sequence[Origin] = ()) -> Prepared:
     """What a run needs before training: all from the data if it is fresh, else from its own files too."""
     if fresh:
         # Fresh weights take from the data what no file of the run keeps: counts, notes, pretrained vectors.
         shutil.rmtree(run / "cache", ignore_errors=True)
-        prepared = prepare(task, run / "cache")
+        prepared = prepare(task, run / "cache", origins)
         with explained(run / "vocabulary.json"):
             save_learned(task, run)
         write_text(run / SETTINGS, seal(to_toml(task.config)))

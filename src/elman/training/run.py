@@ -1,7 +1,7 @@
 """A run: a folder that training fills, that survives a kill at any moment, and that holds a model."""
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ from elman.tasks.base import chosen_metric
 from elman.tensors.transfer import find_device
 from elman.training.checkpoint import Checkpoint, checkpoint_name, mend_link, newest_checkpoint, put_back
 from elman.training.code import keep_code
-from elman.training.folder import LOCK, SETTINGS, seal
+from elman.training.folder import LOCK, ORIGIN, SETTINGS, seal
 from elman.training.learned import load_learned
 from elman.training.loading import misfit
 from elman.training.loop import Trainer
+from elman.training.origin import Origin, record_origins, recorded_origins
 from elman.training.position import Position
 from elman.training.preparing import Prepared, prepare_run
 from elman.training.session import (
@@ -35,14 +36,24 @@ from elman.training.session import (
     write_text,
 )
 from elman.training.settings import check_code, make_task, read_config
+from elman.training.taking import take_weights
 from elman.training.ties import TRAINING, check_ties
 from elman.trust import CODE, Trust
 
-UNBEGUN = (".config.toml.tmp", LOCK, CODE)  # what a kill leaves before there is a run
+UNBEGUN = (
+    ".config.toml.tmp",
+    f".{ORIGIN}.tmp",
+    ORIGIN,
+    LOCK,
+    CODE,
+)  # what a kill leaves before there is a run
 
 
-def begin(run: Path, config: Config) -> None:
-    """Make the folder of a new run; one that is there already is refused, of two that begin at once one."""
+def begin(run: Path, config: Config, origins: Sequence[Origin] = ()) -> None:
+    """Make the folder of a new run; one that is there already is refused, of two that begin at once one.
+
+    ``origins`` are the runs whose weights it starts from.
+    """
     text = to_toml(config)
     _check_free(run)
     with explained(run):
@@ -50,6 +61,10 @@ def begin(run: Path, config: Config) -> None:
     with run_lock(run):
         _check_free(run)
         keep_code(run, config)
+        if origins:
+            record_origins(run, origins)
+        else:
+            remove(run / ORIGIN)  # of one that never began
         write_text(run / SETTINGS, seal(text))
 
 
@@ -81,7 +96,11 @@ def build(prepared: Prepared, *, fresh: bool = True) -> Trainer:
     keep_memory()
     device = find_device(settings.device, "training.device")
     torch.manual_seed(settings.seed)
-    model = task.build_model(fresh=fresh).to(device)
+    model = task.build_model(fresh=fresh)
+    if fresh and prepared.origins:
+        prepared.taken = take_weights(task, model, prepared.origins)
+        prepared.statistics.notes += prepared.taken
+    model = model.to(device)
     return Trainer(task, model, prepared.train, prepared.dev, device)
 
 
@@ -119,20 +138,26 @@ def train_run(
             if now.finished and (last := end_of(rest, closing(now, chosen_metric(task)[0]))):
                 say(f"{run} has ended already at update {now.update} ({now.finished}); nothing is changed")
                 return last | now.outcome()
-        prepared = prepare_run(run, task, fresh=checkpoint is None)
+        origins = [] if checkpoint else recorded_origins(run, trust_code=trust.everything)
+        prepared = prepare_run(run, task, fresh=checkpoint is None, origins=origins)
         trainer = build(prepared, fresh=checkpoint is None)
         if checkpoint is None:
             write_text(log, "")
+            if origins:
+                record_origins(run, origins, prepared.taken)
         else:
             _restore(trainer, checkpoint)
             cut(log, log_size(checkpoint.state))
             say(f"continuing after update {trainer.position.update}")
         announce(prepared, trainer)
+        names = [str(one.run) for one in origins]
         with (
-            Session(run, trainer, observers, checkpoint, prepared.statistics) as session,
+            Session(run, trainer, observers, checkpoint, prepared.statistics, names) as session,
             signals() as received,
         ):
             session.start()
+            if origins:
+                session.save()  # from here on, the other runs are not needed
             for event in trainer.run():
                 session.take(event)
                 if received:

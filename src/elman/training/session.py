@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,10 @@ class Session:
         observers: list[Observer],
         checkpoint: Checkpoint | None,
         statistics: Statistics,
+        origins: Sequence[str] = (),
     ) -> None:
         self.run, self.trainer, self.observers = run, trainer, observers
-        self.statistics = statistics
+        self.statistics, self.origins = statistics, origins
         self.resumed = checkpoint is not None
         self.before = 0.0 if checkpoint is None else checkpoint.state["time"]["seconds"]
         self.last = None if checkpoint is None else checkpoint_name(trainer.position.update)
@@ -98,6 +99,7 @@ class Session:
             "graphs": trainer.recorded.summary,
             "metric": trainer.metric,
             "notes": self.statistics.notes,
+            **({"from": [*self.origins]} if self.origins else {}),
             "time": {"date": time.strftime("%Y-%m-%d %H:%M:%S")},
         }
 

@@ -16,14 +16,14 @@ from elman.errors import ConfigError, RunError
 from elman.storage.files import read_plain
 from elman.storage.sealed import described, fits
 from elman.training.checkpoint import POINTERS, checkpoint_name, update_of
-from elman.training.folder import SETTINGS, without_seal
+from elman.training.folder import ORIGIN, SETTINGS, without_seal
 
 PREDICTION = (
     "vocabulary.json",
     "tokenizer.json",
     "code/index.json",
 )  # what a prediction reads beside settings and checkpoint
-TRAINING = (*PREDICTION, "data.json")
+TRAINING = (*PREDICTION, "data.json", ORIGIN)
 # What may differ from training where the seal is gone: paths, the machine, what is written and how often.
 MEANT = re.compile(
     r"decoding\..*|evaluation\..*|data\.(train|dev)(_target)?|text\.(\w+\.)?vectors|model\.(\w+\.)?backend"

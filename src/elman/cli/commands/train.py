@@ -30,7 +30,10 @@ from elman.cli.startup import quick_imports
 BEFORE = 4  # updates that a dry run does not measure where the next ones are recorded
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from elman.config import Config
+    from elman.training.origin import Origin
 
 
 def train(
@@ -60,6 +63,15 @@ def train(
     labels_separator: LabelsSeparator = None,
     prefix: Prefix = None,
     setting: Set = [],  # noqa: B006
+    start: Annotated[
+        list[Path],
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="A run whose weights the new one starts from; two: one that reads forward, one backward.",
+            autocompletion=run_folders,
+        ),
+    ] = [],  # noqa: B006
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -85,18 +97,22 @@ def train(
     layout = {"delimiter": delimiter, "separator": separator, "prefix": prefix}
     layout["labels_separator"] = labels_separator
     layout |= {"format": format, "encoding": encoding}
-    given = task or config or train
+    given = task or config or train or (start and not resume)
     if resume and not given and setting:
         raise typer.BadParameter("a continued run keeps its settings; leave out --set", param_hint="--set")
-    settings = work.collect(task, config, {**files, **layout}, columns, setting, baseline) if given else None
+    origins = work.open_origins(start, None if dry_run else out, resume=resume, trust_code=trust_code)
+    said = {**files, **layout}
+    settings = work.collect(task, config, said, columns, setting, baseline, origins) if given else None
     if dry_run:
         if settings is None:
             raise typer.BadParameter("what should be tried? Name a task and --train", param_hint="--dry-run")
-        try_out(settings, as_json=as_json)
+        try_out(settings, origins, as_json=as_json)
         return
     if out is None:
         raise typer.BadParameter("where should the run go? Name a folder", param_hint="--out")
-    last = work.train(settings, out, resume=resume, tensorboard=tensorboard, trust_code=trust_code)
+    last = work.train(
+        settings, out, resume=resume, tensorboard=tensorboard, trust_code=trust_code, origins=origins
+    )
     say(f"best {last['metric']} {last['best']:.4f} at update {last['best_update']} ({last['reason']})")
     if "calibration" in last:
         from elman.metrics.calibration import Calibration
@@ -109,7 +125,7 @@ def train(
         put_json(last)
 
 
-def try_out(config: Config, *, as_json: bool) -> None:
+def try_out(config: Config, origins: Sequence[Origin] = (), *, as_json: bool) -> None:
     """Everything but training: sizes, memory, an estimate of the time, and the first batch."""
     from elman.cli.training import announce
     from elman.tensors.nested import tensors_in
@@ -119,7 +135,7 @@ def try_out(config: Config, *, as_json: bool) -> None:
     from elman.training.settings import make_task
 
     task = make_task(config)
-    prepared = prepare(task)
+    prepared = prepare(task, origins=origins)
     trainer = build(prepared)
     announce(prepared, trainer)
     weights = count_parameters(trainer.model)
@@ -143,4 +159,5 @@ def try_out(config: Config, *, as_json: bool) -> None:
         work = {"parameters": weights, "bytes": weights * 4 * copies, "updates": trainer.total}
         data = {"examples": len(prepared.train), "dev_examples": len(prepared.dev)}
         settings = task.config.model_dump()
-        put_json({**work, "seconds": seconds, **data, "batch": shapes, "config": settings})
+        told = {"from": [*prepared.taken]} if origins else {}
+        put_json({**work, "seconds": seconds, **data, **told, "batch": shapes, "config": settings})
