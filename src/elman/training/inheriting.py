@@ -42,7 +42,7 @@ def check_origins(task: str, origins: Sequence[Origin]) -> None:
         )
 
 
-def inherited(kind: type[Config], task: str, said: Mapping[str, Any], origins: Sequence[Origin]) -> Tables:
+def inherited(kind: type[Config], task: str, said: Tables, origins: Sequence[Origin]) -> Tables:
     """Tables for what the user left open: the settings that shape the weights, as the runs have them.
 
     Of the same task that is all of text and model and, where no file is named, the data. A user's word about
@@ -50,7 +50,8 @@ def inherited(kind: type[Config], task: str, said: Mapping[str, Any], origins: S
     """
     if not origins:
         return {}
-    first, tables = origins[0], dict[str, Any]()
+    first = origins[0]
+    tables: Tables = {}
     same = first.config.task == task
     keys = [*_keys(first.config, same, said)]
     for key in keys:
@@ -62,7 +63,7 @@ def inherited(kind: type[Config], task: str, said: Mapping[str, Any], origins: S
     return _read(kind, tables, said)
 
 
-def _keys(config: Config, same: bool, said: Mapping[str, Any]) -> Iterator[str]:
+def _keys(config: Config, same: bool, said: Tables) -> Iterator[str]:
     """The dotted keys whose values are taken, where they are not what they would be unsaid."""
     sections = ["text", "model", *(["data"] if not said.get("data", {}).get("train") else [])]
     every = [key for name in sections for key in _dotted(getattr(config, name), f"{name}.")]
@@ -84,7 +85,7 @@ def _has(config: Config, key: str) -> bool:
     return has_key(type(config), key)
 
 
-def _contradicted(key: str, said: Mapping[str, Any]) -> bool:
+def _contradicted(key: str, said: Tables) -> bool:
     """Has the user said this, or something that it would not go with?"""
     names = [key, key.removesuffix(OPTIONS)]
     path, _, name = key.rpartition(".")
@@ -93,12 +94,12 @@ def _contradicted(key: str, said: Mapping[str, Any]) -> bool:
     return any(_said(said, one) is not None for one in names)
 
 
-def _widths(said: Mapping[str, Any], path: str) -> bool:
+def _widths(said: Tables, path: str) -> bool:
     """Are widths said one a layer, which the number of layers follows from?"""
     return isinstance(_said(said, f"{path}.hidden"), list)
 
 
-def _said(tables: Mapping[str, Any], key: str) -> Any:
+def _said(tables: Tables, key: str) -> Any:
     found: Any = tables
     for name in key.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None
@@ -124,7 +125,7 @@ def _as_said(value: Any, trust: Trust) -> Any:
     return str(value) if same else f"{copy.resolve()}:{name}"
 
 
-def _read(kind: type[Config], tables: Tables, said: Mapping[str, Any]) -> Tables:
+def _read(kind: type[Config], tables: Tables, said: Tables) -> Tables:
     """Those that are read once the user's word is in, so that none stands there idly."""
     hidden, layers = _said(tables, "model.hidden"), _said(said, "model.layers")
     if isinstance(hidden, list) and layers is not None and layers != len(hidden):
@@ -137,10 +138,10 @@ def _read(kind: type[Config], tables: Tables, said: Mapping[str, Any]) -> Tables
     return kept
 
 
-def _leaves(kind: type[Section], tables: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def _leaves(kind: type[Section], tables: Tables, prefix: str = "") -> Iterator[str]:
     for name, value in tables.items():
         default = kind.model_fields[name].get_default()
-        if isinstance(default, Section) and isinstance(value, Mapping):
+        if isinstance(default, Section) and isinstance(value, dict):
             yield from _leaves(type(default), value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}"
