@@ -43,4 +43,4 @@ def test_where_torch_is_there_already_nothing_changes(enabled):
         assert gc.isenabled() is enabled
     finally:
         gc.enable()
-    assert gc.get_freeze_count() == before
+    assert gc.get_freeze_count() <= before  # nothing was frozen; what was may have gone meanwhile
