@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from comparison import assert_close
 from elman.errors import EmptyError, OneLabelError
+from elman.tasks import beside
 from elman.tasks.examples import encoded
 from elman.text.records import Record
 from tiny_tasks import CPU, descend, ready, save
@@ -91,6 +92,14 @@ def test_a_shortcut_is_fitted_beside_the_network(tmp_path):
     plain = ready("classify", tmp_path, {"model.shortcut": False}, data=THREE)
     plain.task.companion.fit(plain.model, plain.examples)  # there is none
     assert plain.model.shortcut is None
+
+
+def test_a_shortcut_looks_at_texts_from_all_of_very_many(tmp_path, monkeypatch):
+    one = ready("classify", tmp_path, {}, data=THREE)
+    letters = sum(len(one.examples.words[word]) + 1 for word in one.examples.store.fields["word"].values)
+    monkeypatch.setattr(beside, "MOST_LETTERS", -(-letters // 3))
+    one.task.companion.fit(one.model, one.examples)
+    assert int(one.model.shortcut.texts) == -(-len(one.examples) // 3)
 
 
 def test_class_weights_by_hand(tmp_path):

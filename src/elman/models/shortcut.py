@@ -18,7 +18,6 @@ from elman.text.ngrams import BLOCK, Numbers
 
 STRENGTH = 30.0  # of the losses of a text, against half the square of the weights
 MOST_WEIGHTS = 4_000_000
-MOST_ENTRIES = 30_000_000  # n-grams of training texts that are looked at: of more texts, the first
 ITERATIONS = 100
 CPU = torch.device("cpu")
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # an odd number that mixes all bits into the highest
@@ -79,9 +78,7 @@ class LinearShortcut(Counted):
         """
         found, counts = ngrams
         K = len(self.bias) // 2
-        kept = max(1, int(np.searchsorted(counts.cumsum(), MOST_ENTRIES, side="right")))
-        counts, truth = counts[:kept], torch.as_tensor(labels[:kept], dtype=torch.int64)
-        found = found[: counts.sum()]
+        truth = torch.as_tensor(labels, dtype=torch.int64)
         hashes, rarity = self._choose(found, counts)
         known = torch.from_numpy(hashes)
         places, values, offsets = _entries(found, counts, _Index(known, hashes), rarity)

@@ -11,6 +11,8 @@ from elman.models.classifier import Classifier
 from elman.tasks.examples import Examples
 from elman.text.ngrams import Numbers, TextNgrams
 
+MOST_LETTERS = 5_000_000  # of training texts whose n-grams are looked at, which lie in memory together
+
 
 def has_shortcut(model: Classifier) -> bool:
     """Whether there is a linear model beside the network; a counted model has neither."""
@@ -37,19 +39,27 @@ class ShortcutFitting:
 
     def ngrams(self, examples: Examples, key: Iterable[int]) -> tuple[Numbers, Numbers]:
         """The n-grams of some examples, one after the other, and how many each has."""
-        words = examples.words if examples.lexicon is None else examples.lexicon.spellings
-        rows = examples.rows("word", key)
+        words, rows = self._spellings(examples), examples.rows("word", key)
         return self._ngrams.of_all([self._join([words[word] for word in row]) for row in rows])
+
+    def _spellings(self, examples: Examples) -> list[str]:
+        return examples.words if examples.lexicon is None else examples.lexicon.spellings
 
     @torch.no_grad()
     def fit(self, model: Classifier, examples: Examples) -> None:
-        """Find the weights of the shortcut on the training data."""
+        """Find the weights of the shortcut on the training data; of very many texts, on every so manieth."""
         if has_shortcut(model):
-            labels = [int(row[0]) for row in examples.rows("label", range(len(examples)))]
-            known = [i for i, label in enumerate(labels) if label >= 0]
-            ngrams = self.ngrams(examples, known)
             assert model.shortcut is not None
-            model.shortcut.fit(ngrams, [labels[i] for i in known], self._weighing())
+            known = self._chosen(examples)
+            labels = [int(row[0]) for row in examples.rows("label", known)]
+            model.shortcut.fit(self.ngrams(examples, known), labels, self._weighing())
+
+    def _chosen(self, examples: Examples) -> range:
+        """Examples from all of the data, which may be sorted, so many that memory holds their n-grams."""
+        words, ids = self._spellings(examples), examples.store.fields["word"].values
+        letters = np.array([len(word) + 1 for word in words], dtype=np.int64)
+        total = int(np.bincount(ids, minlength=len(words)) @ letters) if len(words) else 0
+        return range(0, len(examples), max(1, -(-total // MOST_LETTERS)))
 
     @torch.no_grad()
     def weigh(self, model: Classifier, examples: Examples) -> None:
