@@ -7,7 +7,7 @@ import torch
 
 from elman.registry import TASKS
 from elman.tasks.base import Task, chosen_metric
-from elman.tasks.defaults import usual_limit
+from elman.tasks.defaults import Choice, filled, usual_limit
 from elman.tasks.statistics import Statistics
 from elman.training.settings import make_task
 from tiny_tasks import DATA, TEXTS, ready, settings_of
@@ -138,3 +138,10 @@ def test_a_long_text_is_read_in_pieces_with_the_same_answer(tmp_path):
         answers.append(one.task.predict(one.model, [text, "a dog"]))
     for found, expected in zip(*answers, strict=True):
         assert found.probabilities == pytest.approx(expected.probabilities, rel=1e-5)
+
+
+def test_reasons_are_kept_of_what_is_chosen_and_of_nothing_that_was_said():
+    config, seen = settings_of("lm", settings={"model.hidden": 8}), Statistics()
+    choices = {"model.hidden": Choice(64, "said otherwise"), "training.clip": Choice(0.2, "short lines")}
+    assert filled(config, choices, seen).training.clip == 0.2
+    assert seen.reasons == {"training.clip": "short lines"}

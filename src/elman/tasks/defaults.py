@@ -1,6 +1,6 @@
 """Settings that the user left open, filled from the data and from what is usual."""
 
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -35,9 +35,22 @@ FAR_LONGER = 4  # than a batch of texts of the typical length: such a batch is c
 C = TypeVar("C", bound=Config)
 
 
+class Choice(NamedTuple):
+    """A value for a setting that the user left open, and why it suits these data."""
+
+    value: Any
+    reason: str
+
+
 def filled(config: C, choices: dict[str, Any], statistics: Statistics) -> C:
-    """The settings with those filled that are open and that something reads: first as a task chooses."""
+    """The settings with those filled that are open and that something reads: first as a task chooses.
+
+    A task may give a plain value, or a ``Choice``, whose reason is noted in the statistics if it is taken.
+    """
     check_read(config, given_keys(config))
+    given = config
+    reasons = {key: one.reason for key, one in choices.items() if isinstance(one, Choice)}
+    choices = {key: one.value if isinstance(one, Choice) else one for key, one in choices.items()}
     hidden = config.model.hidden
     usual: dict[str, Any] = {
         "model.layers": len(hidden) if isinstance(hidden, list) else 1,
@@ -66,6 +79,8 @@ def filled(config: C, choices: dict[str, Any], statistics: Statistics) -> C:
     rest["training.threads"] = 1 if config.training.batch_size == 1 else torch.get_num_threads()
     config = _filled(config, rest)
     check_read(config, given_keys(config))
+    taken = (key for key in reasons if _has(config, key) and lookup(config, key) != lookup(given, key))
+    statistics.reasons |= {key: reasons[key] for key in taken if lookup(config, key) == choices[key]}
     return config
 
 

@@ -15,6 +15,7 @@ class Statistics:
     losses: int = 0  # of all examples: one a label, or one a token that is predicted
     notes: list[str] = field(default_factory=list)
     sizes: Counter[int] = field(default_factory=Counter)  # examples by their tokens
+    reasons: dict[str, str] = field(default_factory=dict)  # why open settings were chosen as they are, by key
 
     def add(self, *, tokens: int, losses: int, length: int) -> None:
         """One more example."""
