@@ -155,6 +155,9 @@ class TrainingSettings(Section):
 
     epochs: Count | None = setting(None, "passes over the training data, at most")
     max_steps: Count | None = setting(None, "updates, at most")
+    minutes: Positive | None = setting(
+        None, "time from start to end, by which max_steps and, if need be, narrower layers are chosen"
+    )
     batch_size: Count | None = setting(None, "examples in a batch (rows of a stream)")
     batch_tokens: Count | None = setting(None, "tokens in a batch, padding included")
     accumulate: Count = setting(1, "batches whose gradients make one update")

@@ -36,6 +36,7 @@ class ShortcutFitting:
         """
         self._join, self._network, self._weighing = join, network, weighing
         self._ngrams = TextNgrams()
+        self._fitted: tuple[Examples, dict[str, Tensor]] | None = None  # to what, and the weights
 
     def ngrams(self, examples: Examples, key: Iterable[int]) -> tuple[Numbers, Numbers]:
         """The n-grams of some examples, one after the other, and how many each has."""
@@ -47,12 +48,23 @@ class ShortcutFitting:
 
     @torch.no_grad()
     def fit(self, model: Classifier, examples: Examples) -> None:
-        """Find the weights of the shortcut on the training data; of very many texts, on every so manieth."""
-        if has_shortcut(model):
-            assert model.shortcut is not None
-            known = self._chosen(examples)
-            labels = [int(row[0]) for row in examples.rows("label", known)]
-            model.shortcut.fit(self.ngrams(examples, known), labels, self._weighing())
+        """Find the weights of the shortcut on the training data; of very many texts, on every so manieth.
+
+        A second model, after one whose training was only measured, takes the weights of the first.
+        """
+        if not has_shortcut(model):
+            return
+        assert model.shortcut is not None
+        if self._fitted is not None and self._fitted[0] is examples:
+            model.shortcut.load_state_dict(self._fitted[1])
+            return
+        known = self._chosen(examples)
+        labels = [int(row[0]) for row in examples.rows("label", known)]
+        model.shortcut.fit(self.ngrams(examples, known), labels, self._weighing())
+        self._fitted = (
+            examples,
+            {name: one.cpu().clone() for name, one in model.shortcut.state_dict().items()},
+        )
 
     def _chosen(self, examples: Examples) -> range:
         """Examples from all of the data, which may be sorted, so many that memory holds their n-grams."""

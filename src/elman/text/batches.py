@@ -89,7 +89,12 @@ class Shuffled(list[NDArray[np.int64]]):
     ) -> None:
         plan = plan_batches(lengths, size=size, tokens=tokens, seed=seed, epoch=epoch, shuffle=True)
         super().__init__(plan)
-        self.examples = len(lengths)
+        self.examples, self._lengths = len(lengths), np.asarray(lengths)
+
+    @property
+    def positions(self) -> list[int]:
+        """Of each batch, padding included."""
+        return [len(batch) * max(1, int(self._lengths[batch].max())) for batch in self]
 
 
 class Segments:

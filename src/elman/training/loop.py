@@ -91,7 +91,7 @@ class Trainer:
             now = self.position
             since = now.update - now.validated
             if since >= self.validate_every or (since and now.finished):
-                yield self._validate()
+                yield self.validate()
             elif now.finished:
                 return
             elif self.counted:
@@ -102,7 +102,7 @@ class Trainer:
                     self.task.companion.fit(self.model, self.examples)
                 if batches is None or epoch != now.epoch:
                     batches, epoch = self.task.epoch(self.examples, now.epoch), now.epoch
-                yield self._update(batches)
+                yield self.update(batches)
 
     def _make_optimizer(self) -> Optimizer:
         settings = self.settings
@@ -110,7 +110,7 @@ class Trainer:
         name = settings.optimizer or "adamw"
         return make_optimizer(self.model, name, settings.learning_rate or 0.0, options)
 
-    def _update(self, batches: EpochBatches) -> Update:
+    def update(self, batches: EpochBatches) -> Update:
         """Forward, backward and one step of the optimiser over ``accumulate`` batches."""
         start = time.perf_counter()
         now = self.position
@@ -229,7 +229,7 @@ class Trainer:
     def _finish(self, reason: str) -> None:
         self.position = replace(self.position, finished=reason)
 
-    def _validate(self) -> Validation:
+    def validate(self) -> Validation:
         """UpdateNumbers with the averaged weights; early stopping and plateaus look at them."""
         start = time.perf_counter()
         self._read_pending()
