@@ -204,6 +204,11 @@ class TrainingSettings(Section):
         {}, "options of the metric's constructor"
     )
     patience: Count | None = setting(None, "validations without improvement before stopping")
+    cooldown: Annotated[NonNegative, ReadIf("training.patience", open=True)] | None = setting(
+        None,
+        "when patience is over, the rest of the schedule is taken in this share of the updates so far; "
+        "unset: training stops at once",
+    )
     validate_every: Count | None = setting(
         None, "updates between validations; unset: an epoch, at least 300 and at most 2,000"
     )
