@@ -236,7 +236,7 @@ def test_it_stops_when_validation_no_longer_improves(data, tmp_path):
 
 
 def test_patience_lets_the_schedule_come_to_its_end_and_a_kill_changes_nothing(data, tmp_path):
-    """After 15 updates the other 385 of the schedule are taken in 15; the rate comes to what is left of it."""
+    """After 15 updates the other 385 of the schedule are taken in 15; the rate comes to its end."""
     still = {
         "training.learning_rate": 1e-30,
         "training.schedule": "one-cycle",

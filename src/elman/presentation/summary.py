@@ -91,7 +91,7 @@ class Summary:
         known = self.data.get("reasons")
         found: list[tuple[str, str, str]] = []
         for key, why in known.items() if isinstance(known, dict) else ():
-            value: Any = self.settings
+            value: object = self.settings
             for name in str(key).split("."):
                 value = value.get(name) if isinstance(value, dict) else None
             found.append((str(key), "" if value is None else str(value), str(why)))

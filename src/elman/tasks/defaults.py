@@ -38,7 +38,7 @@ C = TypeVar("C", bound=Config)
 class Choice(NamedTuple):
     """A value for a setting that the user left open, and why it suits these data."""
 
-    value: Any
+    value: object
     reason: str
 
 

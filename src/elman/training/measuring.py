@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -94,7 +93,7 @@ def _measured_task(prepared: Prepared) -> AnyTask:
     return task.reconfigured(changed(task.config, changes))
 
 
-class ChosenBatches(list[Any]):
+class ChosenBatches(list[object]):
     """Some batches of an epoch, as if they were all of it."""
 
     examples = 0
@@ -204,7 +203,7 @@ def keep_within(prepared: Prepared, began: float, clock: Clock = time.perf_count
         speed, plan = narrow
         prepared.chosen |= widths
         reasons |= {key: f"since {within} are too few for the usual {lookup(usual, key)}" for key in widths}
-    found: dict[str, Any] = {"training.max_steps": plan.total, "training.validate_every": plan.every}
+    found: dict[str, object] = {"training.max_steps": plan.total, "training.validate_every": plan.every}
     if plan.total < longer * speed.total:
         why = f"as many as fit into {within}"
     else:

@@ -43,7 +43,7 @@ class Prepared:
     about: dict[str, Any] = field(default_factory=dict)
     origins: Sequence[Origin] = ()
     taken: Sequence[str] = ()
-    chosen: dict[str, Any] = field(default_factory=dict)
+    chosen: dict[str, object] = field(default_factory=dict)
     speed: Speed | None = None
 
 
@@ -65,7 +65,7 @@ def prepare(task: AnyTask, cache: Path | None = None, origins: Sequence[Origin] 
     return prepared
 
 
-def choices_after(given: Config, filled: Config) -> dict[str, Any]:
+def choices_after(given: Config, filled: Config) -> dict[str, object]:
     """The settings that were filled, by their keys."""
     pairs = ((key, lookup(filled, key)) for key in given_keys(filled))
     return {key: value for key, value in pairs if value != lookup(given, key)}

@@ -180,7 +180,7 @@ def try_out(config: Config, origins: Sequence[Origin], began: float, *, as_json:
                 **({"from": [*prepared.taken]} if origins else {}),
                 "batch": shapes,
                 "config": task.config.model_dump(),
-                "chosen": prepared.chosen,
+                "chosen": [*prepared.chosen],
                 "reasons": prepared.statistics.reasons,
             }
         )
