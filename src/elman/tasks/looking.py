@@ -59,8 +59,6 @@ class TextLook:
 
     def choices(self, train: Iterable[Record], dev: Iterable[Record] | None) -> dict[str, Choice]:
         """Values for open settings, by key; the data are read only if some are."""
-        if not self.fields:
-            return dict(self._given())
         settings = {role: field.settings for role, field in self.fields.items()}
         if any(
             field.unit is None or _size_open(field, self._kind(role, {})) for role, field in settings.items()
@@ -69,12 +67,6 @@ class TextLook:
             self._looks = dict(zip(settings, found, strict=True))
         units = dict(self._units())
         return units | dict(self._sizes(units)) | dict(self._case(units))
-
-    def _given(self) -> Iterator[tuple[str, Choice]]:
-        """Of words that the file has."""
-        if self.config.text.unit is None:
-            yield "text.unit", Choice("word", "since the file has the words")
-        yield from self._case({})
 
     def _rows(self, records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
         for record in records:
