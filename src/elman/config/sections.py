@@ -86,12 +86,20 @@ class DataSettings(Section):
 class VocabularySettings(Section):
     """From text to tokens."""
 
-    unit: Annotated[str, PartOf(UNITS)] = setting("word", "what a token is")
+    unit: Annotated[str, PartOf(UNITS)] | None = setting(None, "what a token is; unset: chosen for the text")
     unit_options: Options = setting({}, "options of the unit's constructor")
-    lowercase: bool = setting(False, "lower-case everything")
+    lowercase: bool | None = setting(
+        None, "lower-case everything; unset: where a comparator labels words, else not"
+    )
     min_count: Count | None = setting(None, "rarer tokens become <unk>")
-    vocabulary_size: Count | None = setting(None, "keep this many tokens; for bpe: its number of units")
+    vocabulary_size: Count | None = setting(
+        None, "keep this many tokens; for bpe: its number of units; unset: by the size of the text"
+    )
     vocabulary: list[str] | None = setting(None, "exactly these tokens, in this order")
+
+    def of_field(self, name: str) -> VocabularySettings:
+        """The settings of one field of the task's."""
+        return self
 
 
 class TextSettings(VocabularySettings):

@@ -12,6 +12,7 @@ SHARED = (  # files that are no task
     "examples",
     "generation",
     "lm_writer",
+    "looking",
     "predictions",
     "seq2seq_evaluation",
     "seq2seq_settings",
