@@ -11,6 +11,8 @@ SHARED = (  # files that are no task
     "defaults",
     "examples",
     "generation",
+    "lm_defaults",
+    "lm_settings",
     "lm_writer",
     "predictions",
     "seq2seq_evaluation",

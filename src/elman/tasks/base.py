@@ -51,6 +51,7 @@ class Loss:
     examples: int
     tokens: int  # that were read
     carry: Any = None
+    regularisation: Tensor | None = None  # what is minimised besides: a sum as the total, and no part of it
 
 
 class Scorer(Protocol):

@@ -58,6 +58,8 @@ def filled(config: C, choices: dict[str, Any], statistics: Statistics) -> C:
         "training.schedule": "constant",
         "training.clip": 1.0,
         "training.reduction": "mean",
+        "training.precision": "float32",
+        "model.weight_drop": 0.0,
     } | choices
     size = config.training.batch_size or usual.get("training.batch_size")
     if size:
