@@ -1,9 +1,7 @@
 """Language models: what is chosen for the data and the device where the user says nothing."""
 
-from typing import Any
-
 from elman.tasks.base import network_kind
-from elman.tasks.defaults import Choice, usual_limit
+from elman.tasks.defaults import Choice, Choices, usual_limit
 from elman.tasks.lm_settings import LmModel, LmSettings
 from elman.tasks.statistics import Statistics
 
@@ -26,9 +24,7 @@ def usual_truncate(*, characters: bool) -> int:
     return 64 if characters else 35
 
 
-def lm_choices(
-    config: LmSettings, statistics: Statistics, *, vocabulary: int, characters: bool
-) -> dict[str, Any]:
+def lm_choices(config: LmSettings, statistics: Statistics, *, vocabulary: int, characters: bool) -> Choices:
     """Values for settings that the user left open, with reasons where they depend on data or device."""
     model, training, streams = config.model, config.training, config.text.context == "stream"
     N = max(1, statistics.tokens)
@@ -71,7 +67,7 @@ def _may_be_large(model: LmModel) -> bool:
     return network_kind(model).stacked and max(widths) >= LARGE
 
 
-def _small(*, few: bool, characters: bool) -> dict[str, Any]:
+def _small(*, few: bool, characters: bool) -> Choices:
     """A network for two cores; with a large vocabulary it is the softmax that costs most."""
     if characters:
         hidden, embedding, dropout = (256, 48, 0.2) if few else (512, 64, 0.25)
@@ -96,7 +92,7 @@ def _small(*, few: bool, characters: bool) -> dict[str, Any]:
     }
 
 
-def _large_words(model: LmModel, N: int) -> dict[str, Any]:
+def _large_words(model: LmModel, N: int) -> Choices:
     """AWD-LSTM (Merity et al. 2018), by AdamW with an average of its weights: a GPU trains it in minutes."""
     narrow = 400 if model.embedding is None else model.embedding or WIDE  # the last layer is tied
     layers = model.layers or 3
@@ -114,7 +110,7 @@ def _large_words(model: LmModel, N: int) -> dict[str, Any]:
     }
 
 
-def _large_characters(model: LmModel, N: int) -> dict[str, Any]:
+def _large_characters(model: LmModel, N: int) -> Choices:
     """The same for characters, of which one says less about the next but one."""
     return {
         **_large(model, [512] * (model.layers or 3)),
@@ -130,7 +126,7 @@ def _large_characters(model: LmModel, N: int) -> dict[str, Any]:
     }
 
 
-def _large(model: LmModel, hidden: list[int]) -> dict[str, Any]:
+def _large(model: LmModel, hidden: list[int]) -> Choices:
     """A network for a GPU; one whose width the user says has the depth that the user says."""
     room = Choice(hidden, "since a GPU trains a large network in minutes")
     deep = {"model.hidden": room, "model.layers": len(hidden)} if model.hidden is None else {}
@@ -144,7 +140,7 @@ def _large(model: LmModel, hidden: list[int]) -> dict[str, Any]:
     }
 
 
-def _regularised(N: int, **rates: float) -> dict[str, Any]:
+def _regularised(N: int, **rates: float) -> Choices:
     """Rates for a text of up to two million tokens; a larger one needs less."""
     share = min(1.0, (ENOUGH / N) ** 0.25)
     reason = f"since a large network would learn {N:,} tokens by heart"
