@@ -25,7 +25,7 @@ from elman.errors import ArgumentError, DataError, EmptyError, is_text, shortene
 from elman.inspection.alignment import Alignment
 from elman.metrics.calibration import Calibration
 from elman.storage.files import write_text
-from elman.tasks.base import AnyTask, Chooser, Measures, Scorer, calibrated, chosen_metric
+from elman.tasks.base import AnyTask, Chooser, Measures, Scorer, Scores, calibrated, chosen_metric
 from elman.tasks.examples import encoded
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.predictions import Prediction
@@ -255,6 +255,10 @@ class Predictor:
     def score(self, texts: Iterable[str]) -> list[list[tuple[str, float]]]:
         """For each text its tokens, the end marker included, with their natural-log probabilities."""
         return self.scorer().score(self.model, checked(texts, "texts"))
+
+    def adapted(self) -> Scores | None:
+        """What scores texts in turn and learns from them meanwhile, as ``evaluation.*`` says; or None."""
+        return self.scorer().adapted(self.model)
 
     def generate(self, prompts: Iterable[str], *, trace: int | None = None) -> list[Prediction]:
         """What each prompt, class or source becomes, as ``decoding.*`` says; ``trace`` is that of predict."""

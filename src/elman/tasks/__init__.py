@@ -11,6 +11,7 @@ SHARED = (  # files that are no task
     "defaults",
     "examples",
     "generation",
+    "lm_adaptation",
     "lm_defaults",
     "lm_settings",
     "lm_writer",

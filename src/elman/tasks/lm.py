@@ -20,10 +20,11 @@ from elman.models.counting import NgramLM
 from elman.models.embedding import Tokens
 from elman.models.language_model import LanguageModel, activity
 from elman.models.losses import NO_TARGET, output_loss
-from elman.tasks.base import Axes, Loss, Measures, Task, network_kind
+from elman.tasks.base import Axes, Loss, Measures, Scores, Task, network_kind
 from elman.tasks.buckets import Counts, bucket, real_targets, widened
 from elman.tasks.examples import Examples, device_of, shifted, tensor
 from elman.tasks.generation import Generation, Partners
+from elman.tasks.lm_adaptation import AdaptiveReader, adapted_losses, check_adaptable
 from elman.tasks.lm_defaults import lm_choices, usual_truncate
 from elman.tasks.lm_settings import LmSettings
 from elman.tasks.lm_writer import LmWriter
@@ -230,8 +231,13 @@ class Lm(Task[LanguageModel, LmBatch]):
             "tokens": count,
             "unknown": unknown / count,  # share of tokens that the vocabulary lacks: they are easy to predict
         }
+        losses = {} if quick else self._adapted_losses(model, examples)
+        measures |= {f"{name}_loss": value for name, value in losses.items()}
+        measures |= {f"{name}_perplexity": math.exp(min(value, 700)) for name, value in losses.items()}
         if self._characters:
-            measures[f"bits_per_{self.config.text.unit}"] = loss / math.log(2)
+            unit = f"bits_per_{self.config.text.unit}"
+            measures[unit] = loss / math.log(2)
+            measures |= {f"{name}_{unit}": value / math.log(2) for name, value in losses.items()}
         return measures
 
     @torch.no_grad()
@@ -252,6 +258,25 @@ class Lm(Task[LanguageModel, LmBatch]):
             for i in chosen:
                 scored[i] = [(token, next(values)) for token in [*split[i], END]]
         return scored
+
+    def adapted(self, model: LanguageModel) -> Scores | None:
+        settings = self.config.evaluation
+        if not (settings.dynamic or settings.cache):
+            return None
+        check_adaptable(model)
+        reader = AdaptiveReader(model, settings, dynamic=settings.dynamic, cache=settings.cache)
+        end, device = self.field.vocabulary.id(END), device_of(model)
+
+        def score(texts: Sequence[str]) -> list[list[tuple[str, float]]]:
+            scored = []
+            for text in texts:
+                tokens = self.field.split(text)
+                ids = np.array([self.start, *self.field.vocabulary.ids(tokens), end])
+                _, log_probs = reader.read(tensor(ids, device), carry=self.streams)
+                scored.append([*zip([*tokens, END], log_probs.tolist(), strict=True)])
+            return scored
+
+        return score
 
     def predict(
         self, model: LanguageModel, texts: Sequence[str], *, partners: Partners = (), trace: int | None = None
@@ -279,6 +304,17 @@ class Lm(Task[LanguageModel, LmBatch]):
             seed=given.seed,
         )
         return [one.line for one in self.generation.predict(model, [""], drawn)]
+
+    def _adapted_losses(self, model: LanguageModel, examples: Examples) -> dict[str, float]:
+        """What the model is worth while it learns from the text, as ``evaluation.*`` says."""
+        settings, ids, device = self.config.evaluation, examples.store.fields["token"], device_of(model)
+        if not (settings.dynamic or settings.cache):
+            return {}
+        check_adaptable(model)
+        if self.streams:
+            return adapted_losses(model, settings, [tensor(ids.values.astype(np.int64), device)])
+        lines = (np.concatenate([[self.start], ids[number]]) for number in range(len(examples)))
+        return adapted_losses(model, settings, [tensor(line, device) for line in lines])
 
     def _axes(self) -> dict[str, Axes]:
         names = self.field.vocabulary.tokens
