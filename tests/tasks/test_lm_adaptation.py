@@ -2,16 +2,18 @@
 
 import json
 import math
+from functools import partial
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 from comparison import assert_close
+from elman.config import changed
 from elman.errors import ArgumentError
 from elman.predictor import load
 from elman.tasks import lm_adaptation
-from elman.tasks.lm_adaptation import AdaptiveReader, NeuralCache
+from elman.tasks.lm_adaptation import AdaptiveReader, NeuralCache, adaptive_reader
 from elman.tasks.lm_settings import LmEvaluation
 from elman.text.vocabulary import END
 from tiny import elman
@@ -108,22 +110,21 @@ def test_figures_stand_apart_and_scores_are_theirs(context, unit, tmp_path):
     assert one.task.evaluate(one.model, one.examples, quick=True) == plain.task.evaluate(
         plain.model, plain.examples, quick=True
     )
-    assert plain.task.adapted(plain.model) is None
-    score, texts = one.task.adapted(one.model), DATA["lm"].split("\n")[:-1]
+    assert adaptive_reader(plain.model, plain.task.config) is None
+    score, texts = scores(one), DATA["lm"].split("\n")[:-1]
     scored = [*score(texts[:3]), *score(texts[3:])]
     assert [token for token, _ in scored[0]] == [*one.task.field.split(texts[0]), END]
     if context == "sentence" or unit == "character":
         return  # of a stream, evaluation cuts elsewhere
-    cached = load_with_cache_alone(one)
+    cached = scores(one, {"evaluation.dynamic": False})
     total = sum(value for line in cached(texts) for _, value in line)
     assert total == pytest.approx(-figures["tokens"] * figures["cache_loss"], rel=1e-4)
 
 
-def load_with_cache_alone(one):
-    config = one.task.config
-    settings = config.evaluation.model_copy(update={"dynamic": False})
-    other = one.task.reconfigured(config.model_copy(update={"evaluation": settings}))
-    return other.adapted(one.model)
+def scores(one, settings=None):
+    return partial(
+        one.task.score, one.model, reader=adaptive_reader(one.model, changed(one.task.config, settings or {}))
+    )
 
 
 def test_a_counted_model_has_nothing_to_adapt(tmp_path):
@@ -131,7 +132,7 @@ def test_a_counted_model_has_nothing_to_adapt(tmp_path):
     with pytest.raises(ArgumentError, match="a counted model has no dynamic evaluation"):
         one.task.evaluate(one.model, one.examples)
     with pytest.raises(ArgumentError, match="a counted model"):
-        one.task.adapted(one.model)
+        scores(one)
 
 
 def test_the_command_line_and_the_run(tmp_path):

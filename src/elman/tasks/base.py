@@ -39,7 +39,6 @@ B = TypeVar("B")
 
 Chances = list[NDArray[np.float64]]  # probabilities of all labels: (K,) of a text, (T, K) of words
 Axes = tuple[Sequence[str] | None, ...]  # of a weight: what its rows, and then its columns, stand for
-Scores = Callable[[Sequence[str]], list[list[tuple[str, float]]]]  # as of a ``Scorer``
 Measures = dict[str, Any]  # of an evaluation: numbers by name, and what else is to be told, as JSON
 
 
@@ -60,13 +59,10 @@ class Scorer(Protocol):
 
     field: TextField
 
-    def score(self, model: Any, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
-        """For each text its tokens and the end marker, with ``log P(token | those before)``."""
+    def score(self, model: Any, texts: Sequence[str], *, reader: Any = None) -> list[list[tuple[str, float]]]:
+        """For each text its tokens and the end marker, with ``log P(token | those before)``.
 
-    def adapted(self, model: Any) -> Scores | None:
-        """What scores texts in turn while it learns from them, as settings say; None where they do not.
-
-        The model keeps its weights.
+        ``reader``: an ``AdaptiveReader`` of the model, which reads one text after the other.
         """
 
 

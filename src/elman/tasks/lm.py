@@ -20,12 +20,12 @@ from elman.models.counting import NgramLM
 from elman.models.embedding import Tokens
 from elman.models.language_model import LanguageModel, activity
 from elman.models.losses import NO_TARGET, output_loss
-from elman.tasks.base import Axes, Loss, Measures, Scores, Task, network_kind
+from elman.tasks.base import Axes, Loss, Measures, Task, network_kind
 from elman.tasks.buckets import Counts, bucket, real_targets, widened
 from elman.tasks.examples import Examples, device_of, shifted, tensor
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.lm_adaptation import AdaptiveReader, adapted_losses, check_adaptable
-from elman.tasks.lm_defaults import lm_choices, usual_truncate
+from elman.tasks.lm_defaults import largest_vocabulary, lm_choices, usual_truncate
 from elman.tasks.lm_settings import LmSettings
 from elman.tasks.lm_writer import LmWriter
 from elman.tasks.predictions import Prediction
@@ -34,7 +34,7 @@ from elman.tensors.nested import map_tensors
 from elman.tensors.rows import length_mask, pick, real_rows
 from elman.tensors.transfer import moved
 from elman.text.batches import EpochBatches, Segments, pad, plan_batches
-from elman.text.fields import LARGEST, State, TextField
+from elman.text.fields import State, TextField
 from elman.text.files import Repairs
 from elman.text.lexicon import Lexicon
 from elman.text.reading import read_text
@@ -124,7 +124,7 @@ class Lm(Task[LanguageModel, LmBatch]):
             raise EmptyError("no text to train on", path=str(self.config.data.train), remedy=remedy)
         seen.types = len(counts)
         rare = 2 if self.field.unit.grain == "word" and UNKNOWN not in counts else 1
-        seen.notes += self.field.build_vocabulary(counts, rare=rare, limit=LARGEST)
+        seen.notes += self.field.build_vocabulary(counts, rare=rare, limit=largest_vocabulary(self.config))
         if self.streams:  # the examples of a stream are its segments
             usual = usual_truncate(characters=self._characters)
             seen.losses = seen.examples * (self.config.training.truncate or usual)
@@ -241,11 +241,20 @@ class Lm(Task[LanguageModel, LmBatch]):
         return measures
 
     @torch.no_grad()
-    def score(self, model: LanguageModel, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
-        """For each text its tokens and the end marker, with ``log P(token | those before)`` (row L3)."""
+    def score(
+        self, model: LanguageModel, texts: Sequence[str], *, reader: AdaptiveReader | None = None
+    ) -> list[list[tuple[str, float]]]:
+        """For each text its tokens and the end marker, with ``log P(token | those before)`` (row L3).
+
+        A reader, which learns, reads one text after the other, and goes on from each in a stream.
+        """
         end, device = self.field.vocabulary.id(END), device_of(model)
         split = [self.field.split(text) for text in texts]
         rows = [np.array([*self.field.vocabulary.ids(tokens), end]) for tokens in split]
+        if reader is not None:
+            lines = (tensor(np.array([self.start, *row]), device) for row in rows)
+            found = [reader.read(line, carry=self.streams)[1].tolist() for line in lines]
+            return [[*zip([*own, END], one, strict=True)] for own, one in zip(split, found, strict=True)]
         scored: list[list[tuple[str, float]]] = [[] for _ in texts]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
         size, tokens = self.together, self.positions
@@ -258,25 +267,6 @@ class Lm(Task[LanguageModel, LmBatch]):
             for i in chosen:
                 scored[i] = [(token, next(values)) for token in [*split[i], END]]
         return scored
-
-    def adapted(self, model: LanguageModel) -> Scores | None:
-        settings = self.config.evaluation
-        if not (settings.dynamic or settings.cache):
-            return None
-        check_adaptable(model)
-        reader = AdaptiveReader(model, settings, dynamic=settings.dynamic, cache=settings.cache)
-        end, device = self.field.vocabulary.id(END), device_of(model)
-
-        def score(texts: Sequence[str]) -> list[list[tuple[str, float]]]:
-            scored = []
-            for text in texts:
-                tokens = self.field.split(text)
-                ids = np.array([self.start, *self.field.vocabulary.ids(tokens), end])
-                _, log_probs = reader.read(tensor(ids, device), carry=self.streams)
-                scored.append([*zip([*tokens, END], log_probs.tolist(), strict=True)])
-            return scored
-
-        return score
 
     def predict(
         self, model: LanguageModel, texts: Sequence[str], *, partners: Partners = (), trace: int | None = None

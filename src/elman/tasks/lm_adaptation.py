@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from elman.config import Config
 from elman.errors import ArgumentError
 from elman.models.counting import CountedModel
 from elman.models.language_model import LanguageModel
@@ -149,6 +150,16 @@ class AdaptiveReader:
             self.learner.learn(loss)
             self.state = map_tensors(Tensor.detach, self.state)
         return log_probs.gather(1, gold)[:, 0], mixed.gather(1, gold)[:, 0]
+
+
+def adaptive_reader(model: nn.Module, config: Config) -> AdaptiveReader | None:
+    """The reader that ``evaluation.*`` asks for, if it does."""
+    settings = getattr(config, "evaluation", None)
+    if not isinstance(settings, LmEvaluation) or not (settings.dynamic or settings.cache):
+        return None
+    check_adaptable(model)
+    assert isinstance(model, LanguageModel)
+    return AdaptiveReader(model, settings, dynamic=settings.dynamic, cache=settings.cache)
 
 
 def adapted_losses(model: LanguageModel, settings: LmEvaluation, lines: Sequence[Tensor]) -> dict[str, float]:

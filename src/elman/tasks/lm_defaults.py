@@ -4,6 +4,7 @@ from elman.tasks.base import network_kind
 from elman.tasks.defaults import Choice, Choices, usual_limit
 from elman.tasks.lm_settings import LmModel, LmSettings
 from elman.tasks.statistics import Statistics
+from elman.text.fields import LARGEST
 
 ADAPTIVE = 50_000  # entries of a vocabulary above which an adaptive softmax pays
 FEW_WORDS = 300_000  # tokens up to which a text is small
@@ -11,12 +12,18 @@ FEW_CHARACTERS = 500_000
 LARGE = 512  # units from which on a network wants the regularisation of a large one
 WIDE = 1024  # units of a layer whose weights a large GPU keeps on the chip
 ENOUGH = 2_000_000  # tokens from which on the full regularisation would be too much
+MOST_ENTRIES = 250_000
 VALIDATIONS = 25  # of a training on a GPU, where an epoch takes seconds
 
 
 def on_gpu(config: LmSettings) -> bool:
     """Will the model be trained on a GPU?"""
     return config.training.device.startswith("cuda")
+
+
+def largest_vocabulary(config: LmSettings) -> int:
+    """Entries that a vocabulary has at most where nothing is said; a GPU has room for more of them."""
+    return MOST_ENTRIES if on_gpu(config) else LARGEST
 
 
 def usual_truncate(*, characters: bool) -> int:
@@ -70,11 +77,11 @@ def _may_be_large(model: LmModel) -> bool:
 def _small(*, few: bool, characters: bool) -> Choices:
     """A network for two cores; with a large vocabulary it is the softmax that costs most."""
     if characters:
-        hidden, embedding, dropout = (256, 48, 0.2) if few else (512, 64, 0.25)
-        rows, seen = 16, 10_000_000
+        hidden, embedding, dropout = (256, 48, 0.2) if few else (512, 64, 0.3)
+        rows, seen = 16, 14_000_000
     else:
-        hidden, embedding, dropout = (128, 64, 0.3) if few else (400, 200, 0.4)
-        rows, seen = 20, 6_000_000
+        hidden, embedding, dropout = (128, 64, 0.3) if few else (650, 200, 0.5)
+        rows, seen = 20, 7_500_000
     return {
         "rows": rows,
         "seen": seen,
@@ -102,11 +109,11 @@ def _large_words(model: LmModel, N: int) -> Choices:
             N, dropout=0.4, layer_dropout=0.25, input_dropout=0.4, embedding_dropout=0.1, weight_drop=0.5
         ),
         "rows": 32,
-        "seen": 190_000_000,
+        "seen": 120_000_000,
         "most": 300,
         "model.embedding": 400,
         "training.truncate": 70,
-        "training.learning_rate": 2e-3,
+        "training.learning_rate": 1.5e-3,
     }
 
 

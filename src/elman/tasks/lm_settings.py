@@ -101,7 +101,7 @@ class LmEvaluation(Section):
         0.1, "λ: share of the probability that the cache gives"
     )
     cache_sharpness: Annotated[NonNegative, ReadIf("evaluation.cache")] = setting(
-        1.0, "θ of exp(θ h · h_i), by which the cache compares outputs"
+        8.0, "θ of exp(θ h · h_i / mean ‖h‖²), by which the cache compares outputs"
     )
 
 
