@@ -13,7 +13,7 @@ LARGE = 512  # units from which on a network wants the regularisation of a large
 WIDE = 1024  # units of a layer whose weights a large GPU keeps on the chip
 ENOUGH = 2_000_000  # tokens from which on the full regularisation would be too much
 MOST_ENTRIES = 250_000
-VALIDATIONS = 25  # of a training on a GPU, where an epoch takes seconds
+VALIDATIONS = 15  # of a training on a GPU, where an epoch takes seconds
 
 
 def on_gpu(config: LmSettings) -> bool:
@@ -109,7 +109,7 @@ def _large_words(model: LmModel, N: int) -> Choices:
             N, dropout=0.4, layer_dropout=0.25, input_dropout=0.4, embedding_dropout=0.1, weight_drop=0.5
         ),
         "rows": 32,
-        "seen": 120_000_000,
+        "seen": 150_000_000,
         "most": 300,
         "model.embedding": 400,
         "training.truncate": 70,
@@ -125,7 +125,7 @@ def _large_characters(model: LmModel, N: int) -> Choices:
             N, dropout=0.4, layer_dropout=0.3, input_dropout=0.1, embedding_dropout=0.0, weight_drop=0.3
         ),
         "rows": 32,
-        "seen": 80_000_000,
+        "seen": 40_000_000,
         "most": 100,
         "model.embedding": 128,
         "training.truncate": 128,
@@ -141,7 +141,7 @@ def _large(model: LmModel, hidden: list[int]) -> Choices:
         "training.vary_truncate": True,
         "training.activation_regularisation": 2.0,
         "training.temporal_regularisation": 1.0,
-        "training.weight_decay": 0.01,
+        "training.weight_decay": 0.03,
         "training.precision": Choice("bfloat16", "since a GPU then keeps the weights of a layer on its chip"),
         "training.validate_every": None,
     }
