@@ -16,12 +16,13 @@ from torch.nn import functional as F
 from elman.models.backoff import Counted
 from elman.text.ngrams import BLOCK, Numbers
 
-STRENGTH = 30.0  # of the losses of a text, against half the square of the weights
+STRENGTH = 100.0  # of the losses of a text, against half the square of the weights
 MOST_WEIGHTS = 4_000_000
 ITERATIONS = 100
 CPU = torch.device("cpu")
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # an odd number that mixes all bits into the highest
-SMOOTHING = 0.1  # of naive Bayes: what every n-gram has beforehand
+SMOOTHING = 0.3  # of naive Bayes: how much all texts count for a label, against those of a usual label
+UNSEEN = 0.1  # texts that each label has beforehand
 MANY = 3000  # training texts from which on a network may be expected to be worth as much
 TRUST = 20.0  # validation examples that outweigh what is expected
 
@@ -115,16 +116,26 @@ class LinearShortcut(Counted):
         logs, labels = experts.double().cpu().mT, labels.cpu()  # (N, K, 3)
         expected = expected_weights(int(self.texts))
         weights, each = expected.clone(), torch.arange(len(labels))
+
+        def cost(weights: Tensor) -> float:
+            loss = F.cross_entropy(logs @ weights, labels, reduction="sum")
+            return float(loss + TRUST / 2 * (weights - expected).square().sum())
+
         for _ in range(30):
             chances = (logs @ weights).softmax(-1)
             means = (chances[..., None] * logs).sum(1)
             slope = (means - logs[each, labels]).sum(0) + TRUST * (weights - expected)
             spread = logs - means[:, None]
             curve = torch.einsum("nk,nki,nkj->ij", chances, spread, spread)
-            change = torch.linalg.solve(curve + TRUST * torch.eye(3, dtype=torch.float64), slope)
-            weights = (weights - change).clamp(min=0.0, max=5.0)
-            if float(change.abs().max()) < 1e-6:
+            curve += TRUST * torch.eye(3, dtype=torch.float64)
+            free = (weights > 0) | (slope < 0)  # others would become negative
+            change = torch.zeros_like(weights)
+            change[free] = torch.linalg.solve(curve[free][:, free], slope[free])
+            steps = ((weights - change * 0.5**n).clamp(min=0.0) for n in range(20))
+            better = next((one for one in steps if cost(one) < cost(weights)), None)
+            if better is None:
                 break
+            weights = better
         self.weights.copy_(weights)
 
 
@@ -238,10 +249,14 @@ def _regress(
 def _count(
     places: Numbers, offsets: Numbers, values: NDArray[np.float32], shape: tuple[int, int], labels: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """``log P(n-gram | label)`` and ``log P(label)``, smoothed."""
+    """``log P(n-gram | label)`` and ``log P(label)``, smoothed.
+
+    An n-gram has beforehand what its share in all texts says, so that it means nothing where it was not seen.
+    """
     K = shape[1]
     each = np.repeat(labels.numpy(), np.diff(np.concatenate([offsets, [len(places)]])))
     flat = np.bincount(places * K + each, values, minlength=shape[0] * K)
-    sums = torch.from_numpy(flat).view(shape) + SMOOTHING
-    often = torch.bincount(labels, minlength=K).double() + SMOOTHING
+    sums = torch.from_numpy(flat).view(shape)
+    sums = sums + SMOOTHING / K * sums.sum(1, keepdim=True)
+    often = torch.bincount(labels, minlength=K).double() + UNSEEN
     return (sums / sums.sum(0)).log().float(), (often / often.sum()).log().float()
