@@ -75,7 +75,11 @@ def table(records: Sequence[Record], task: str) -> list[str]:
         cells = [row.name, HALVES[SETS[row.name].chosen_on], str(row.size or "all"), str(row.seeds)]
         places = 2 if task == "lm" else 1
         cells += [f"{abs(row.values[one]):.{places}f}" for one in everyone]
-        cells += [f"{row.gain:+.{places}f}", f"{row.error:.1f}" if row.error else "–", f"{row.seconds:.0f}"]
+        cells += [
+            f"{row.gain:+.{places}f}",
+            f"{row.error:.1f}" if row.error > 1e-6 else "–",
+            f"{row.seconds:.0f}",
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     lines.append("")
     for chosen_on, half in HALVES.items():
