@@ -5,6 +5,7 @@ The network is trained by itself, since beside a model that fits the training da
 left to learn. What all three say is added up with weights that validation data decide.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch.nn import functional as F
 from elman.models.backoff import Counted
 from elman.text.ngrams import BLOCK, Numbers
 
-STRENGTH = 100.0  # of the losses of a text, against half the square of the weights
+STRENGTH = 1000.0  # of the losses of a text, over √N, against half the square of the weights
 MOST_WEIGHTS = 4_000_000
 ITERATIONS = 100
 CPU = torch.device("cpu")
@@ -71,11 +72,16 @@ class LinearShortcut(Counted):
         return torch.cat([F.log_softmax(scores, -1)[:, None], self(ngrams).to(scores.dtype)], 1)
 
     def fit(
-        self, ngrams: tuple[Numbers, Numbers], labels: Sequence[int], weighing: Tensor | None = None
+        self,
+        ngrams: tuple[Numbers, Numbers],
+        labels: Sequence[int],
+        weighing: Tensor | None = None,
+        shift: Tensor | None = None,
     ) -> None:
         """Take the n-grams that occur and find the best weights.
 
-        ``weighing`` (K,): how much a text of each label counts, where not all count the same.
+        ``weighing`` (K,): how much a text of each label counts, where not all count the same. ``shift``
+        (K,): how much more probable each label is than these texts say, as a logarithm.
         """
         found, counts = ngrams
         K = len(self.bias) // 2
@@ -89,6 +95,7 @@ class LinearShortcut(Counted):
             _count(*matrix, (len(hashes), K), truth),
         )
         weight, bias = (torch.cat(parts, -1) for parts in zip(*models, strict=True))
+        bias = bias if shift is None else bias + shift.cpu().repeat(2)
         device = self.bias.device
         self.hashes, self.rarity = known.to(device), torch.from_numpy(rarity).to(device)
         self.weight, self.bias = weight.to(device), bias.to(device)
@@ -221,6 +228,7 @@ def _regress(
 ) -> tuple[Tensor, Tensor]:
     """Weights and bias of the regression, by L-BFGS over all texts at once: the same every time."""
     N, (width, K) = len(labels), shape
+    penalty = 1 / (STRENGTH * math.sqrt(N))
     rows = np.repeat(np.arange(N), np.diff(np.concatenate([offsets, [len(places)]])))
     by_ngram = np.argsort(places, kind="stable")
     texts = _Bags(places, offsets, values)
@@ -235,9 +243,10 @@ def _regress(
         weight, bias = weights[:-1], weights[-1]
         logs = F.log_softmax(texts.times(weight) + bias, -1)
         wrong = (logs.exp() - truth) * counted[:, None] / N
-        weights.grad[:-1] = ngrams.times(wrong) + weight / (STRENGTH * N)  # type: ignore[index]
+        weights.grad[:-1] = ngrams.times(wrong) + weight * penalty  # type: ignore[index]
         weights.grad[-1] = wrong.sum(0)  # type: ignore[index]
-        return -(counted * logs[each, labels]).mean() + weight.square().sum() / (2 * STRENGTH * N)
+        loss: Tensor = -(counted * logs[each, labels]).mean()
+        return loss + weight.square().sum() * (penalty / 2)
 
     optimizer = torch.optim.LBFGS(
         [weights], max_iter=ITERATIONS, history_size=6, tolerance_grad=1e-5, line_search_fn="strong_wolfe"
