@@ -191,7 +191,12 @@ class Task(ABC, Generic[M, B]):
             tokens=settings.batch_tokens,
             seed=settings.seed,
             epoch=0 if settings.optimizer == "incremental" else epoch,
+            among=self._learned_from(examples),
         )
+
+    def _learned_from(self, examples: Examples) -> NDArray[np.int64] | None:
+        """Which examples an epoch has, where not all of them."""
+        return None
 
     @abstractmethod
     def collate(self, examples: Examples, key: Any, device: torch.device) -> B:

@@ -89,13 +89,24 @@ def rate_share(batches: EpochBatches, places: Sequence[int]) -> float:
 
 
 class Shuffled(list[NDArray[np.int64]]):
-    """Batches of examples of these lengths, in an order that seed and epoch decide."""
+    """Batches of examples of these lengths, in an order that seed and epoch decide.
+
+    among: the examples that take part, if not all do.
+    """
 
     def __init__(
-        self, lengths: Integers, *, size: int | None, tokens: int | None, seed: int, epoch: int
+        self,
+        lengths: Integers,
+        *,
+        size: int | None,
+        tokens: int | None,
+        seed: int,
+        epoch: int,
+        among: NDArray[np.int64] | None = None,
     ) -> None:
+        lengths = lengths if among is None else lengths[among]
         plan = plan_batches(lengths, size=size, tokens=tokens, seed=seed, epoch=epoch, shuffle=True)
-        super().__init__(plan)
+        super().__init__(plan if among is None else (among[batch] for batch in plan))
         self.examples = len(lengths)
 
 
