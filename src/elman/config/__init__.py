@@ -36,6 +36,7 @@ from elman.config.values import (
     OneOf,
     Options,
     PartOf,
+    Rate,
     ReadIf,
     Share,
     Whole,
