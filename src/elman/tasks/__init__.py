@@ -13,6 +13,7 @@ SHARED = (  # files that are no task
     "generation",
     "lm_writer",
     "predictions",
+    "seq2seq_defaults",
     "seq2seq_evaluation",
     "seq2seq_settings",
     "seq2seq_writer",
