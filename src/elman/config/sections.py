@@ -256,8 +256,8 @@ class DecodingSettings(Section):
 
     strategy: Annotated[str, PartOf(STRATEGIES)] | None = setting(
         None,
-        "greedy, beam, sample or diverse; unset: beam if beam is above 1, sample if temperature, "
-        "top_k or top_p is set, else greedy",
+        "greedy, beam, sample or diverse; unset: sample if temperature, top_k or top_p is set, beam if "
+        "beam is above 1, else greedy",
     )
     strategy_options: Annotated[Options, ReadIf("decoding.strategy")] = setting(
         {}, "options of the strategy's constructor"
@@ -283,9 +283,15 @@ class DecodingSettings(Section):
     def chosen(self, key: str) -> str | None:
         return strategy_name(self) if key == "strategy" else super().chosen(key)
 
+    @property
+    def draws(self) -> bool:
+        """Whether something is set that only drawing reads."""
+        return any(value is not None for value in (self.temperature, self.top_k, self.top_p))
+
     def read_besides(self) -> set[str]:
-        # A beam of several models has nothing to draw, and may be given a seed; a beam of one is greedy.
-        return {"seed", "beam"} if self.strategy is None and self.beam == 1 else {"seed"}
+        # A beam of several models has nothing to draw, and may be given a seed; a beam of one is greedy, and
+        # one that is yet to be chosen decides the strategy.
+        return {"seed", "beam"} if self.strategy is None and (self.beam or 1) == 1 else {"seed"}
 
 
 class EvaluationSettings(Section):
@@ -309,15 +315,14 @@ class Config(Section):
 def strategy_name(settings: DecodingSettings) -> str:
     """The strategy that is meant, where none is named.
 
-    >>> strategy_name(DecodingSettings(beam=4)), strategy_name(DecodingSettings(top_k=9))
+    >>> strategy_name(DecodingSettings(beam=4)), strategy_name(DecodingSettings(beam=4, top_k=9))
     ('beam', 'sample')
     """
     if settings.strategy is not None:
         return settings.strategy
-    if (settings.beam or 1) > 1:
-        return "beam"
-    drawn = (settings.temperature, settings.top_k, settings.top_p)
-    return "sample" if any(value is not None for value in drawn) else "greedy"
+    if settings.draws:
+        return "sample"
+    return "beam" if (settings.beam or 1) > 1 else "greedy"
 
 
 def part_names(config: Section, prefix: str = "") -> Iterator[tuple[str, PartName]]:
