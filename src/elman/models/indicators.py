@@ -96,7 +96,7 @@ def hashed_sums(found: Tensor, table: Tensor, *, dropout: float) -> Tensor:
     counted = (found != 0).to(table.dtype)
     if dropout:
         counted = counted * torch.empty_like(counted).bernoulli_(1 - dropout) / (1 - dropout)
-    return F.embedding_bag(rows, table, mode="sum", per_sample_weights=counted)
+    return torch.bmm(counted[:, None], F.embedding(rows, table)).squeeze(1)
 
 
 def _kind(letter: str) -> int:

@@ -41,7 +41,8 @@ class LinearTagger(nn.Module):
         B, T = words.places.shape
         own = self.indicators(words.characters, words.character_lengths)[words.places]  # (B, T, F)
         real = length_mask(moved(words.lengths, own.device), T)
-        seen = own[..., [WORD, SHAPE, ENDING]].masked_fill(~real[..., None], EDGE)
+        shared = torch.stack([own[..., one] for one in (WORD, SHAPE, ENDING)], -1)
+        seen = shared.masked_fill(~real[..., None], EDGE)
         around = F.pad(seen, (0, 0, 2, 2), value=EDGE)  # (B, T + 4, 3)
         near = [around[:, 2 + d : 2 + d + T] * SPREAD + d * FACTOR for d in NEAR]
         word = around[..., 0]
