@@ -51,6 +51,7 @@ class Loss:
     examples: int
     tokens: int  # that were read
     carry: Any = None
+    regularisation: Tensor | None = None  # what is minimised besides: a sum as the total, and no part of it
 
 
 class Scorer(Protocol):
@@ -58,8 +59,11 @@ class Scorer(Protocol):
 
     field: TextField
 
-    def score(self, model: Any, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
-        """For each text its tokens and the end marker, with ``log P(token | those before)``."""
+    def score(self, model: Any, texts: Sequence[str], *, reader: Any = None) -> list[list[tuple[str, float]]]:
+        """For each text its tokens and the end marker, with ``log P(token | those before)``.
+
+        ``reader``: an ``AdaptiveReader`` of the model, which reads one text after the other.
+        """
 
 
 class Chooser(Protocol):

@@ -15,6 +15,7 @@ from elman.models.classifier import Classifier
 from elman.models.counting import NaiveBayes
 from elman.models.embedding import Ngrams, WordBatch
 from elman.models.losses import label_loss, output_loss
+from elman.registry import UNITS
 from elman.tasks.base import Axes, Chances, Judges, Loss, Measures, network_kind
 from elman.tasks.beside import ShortcutFitting, has_shortcut
 from elman.tasks.calibrating import Judgement
@@ -32,6 +33,7 @@ from elman.text.fields import State
 from elman.text.files import Repairs
 from elman.text.reading import read_fields
 from elman.text.records import Record, Source
+from elman.text.units.base import Unit
 
 FEW = 20  # labels that are not too many, however few texts there are
 NGRAM_DROPOUT = 0.3  # so that the network does not lean on the n-grams alone
@@ -92,7 +94,8 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         """Raw words have capitals, numbers and misspellings to read; prepared ones have fewer."""
         if config.model.characters is not None:
             return bool(config.model.characters)
-        return None if config.text.unit == "word" and config.model.network == "rnn" else False
+        kind: type[Unit] = UNITS.find(config.text.unit or "word")
+        return None if kind.grain == "word" and config.model.network == "rnn" else False
 
     def _words_of(self, record: Record) -> list[str]:
         words = self.words.text.split(record.fields["text"])
