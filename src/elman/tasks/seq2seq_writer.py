@@ -90,7 +90,7 @@ class Seq2SeqWriter(Writer[Seq2Seq]):
 
     def copies(self, settings: DecodingSettings) -> bool:
         """Is an unknown word replaced by the word of the source that attention looks at?"""
-        words = self.source.unit.grain == self.field.unit.grain == "word"
+        words = type(self.source.unit) is type(self.field.unit) and self.field.unit.grain == "word"
         asked = isinstance(settings, Seq2SeqDecoding) and bool(settings.copy_unknown)
         return asked and words and self.attends
 

@@ -69,7 +69,7 @@ class WordTask(Task[M, B]):
 
     def __init__(self, config: WordConfig, noun: str) -> None:
         super().__init__(config)
-        self.words = WordField(config.text, letters=self._reads_letters(config))
+        self.words = WordField(config.text, letters=lambda: self._reads_letters(self.config))
         self.labels = LabelField(noun)
         self.text_fields = {"": self.words.text}
         self.chooser, self.axes = self, self._axes

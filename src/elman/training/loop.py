@@ -17,7 +17,7 @@ from elman.models.counting import CountedModel
 from elman.registry import SCHEDULES, construct
 from elman.tasks.base import AnyTask, Measures, chosen_metric
 from elman.tasks.examples import Examples
-from elman.text.batches import EpochBatches
+from elman.text.batches import EpochBatches, rate_share
 from elman.training.averaging import Averaging
 from elman.training.earlier_weights import parted, parted_optimizer
 from elman.training.numbers import UpdateNumbers
@@ -108,13 +108,17 @@ class Trainer:
         settings = self.settings
         options = options_of(settings, "optimizer", sizes=("groups", "lr"))
         name = settings.optimizer or "adamw"
-        return make_optimizer(self.model, name, settings.learning_rate or 0.0, options)
+        share = 1.0 if settings.reader_rate is None else settings.reader_rate
+        slower = self.task.reader or ()
+        rate = settings.learning_rate or 0.0
+        return make_optimizer(self.model, name, rate, options, slower=slower, share=share)
 
     def _update(self, batches: EpochBatches) -> Update:
         """Forward, backward and one step of the optimiser over ``accumulate`` batches."""
         start = time.perf_counter()
         now = self.position
-        keys = [batches[k] for k in range(now.batch, min(now.batch + self.settings.accumulate, len(batches)))]
+        places = range(now.batch, min(now.batch + self.settings.accumulate, len(batches)))
+        keys = [batches[place] for place in places]
         if now.batch == 0:
             self.carry = None
         if not self.model.training:
@@ -123,6 +127,7 @@ class Trainer:
         given = [self._collate(key) for key in keys]
         reading = time.perf_counter() - begin
         rate = self.schedule.rate(self.settings.learning_rate or 0.0, now.update + 1, self.total)
+        rate *= rate_share(batches, places)
         set_rate(self.optimizer, rate)
         self.computation.prepare(given, rate, now.update / max(1, self.total - 1))
         with products(self.settings.precision):
