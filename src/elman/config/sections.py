@@ -165,6 +165,9 @@ class TrainingSettings(Section):
 
     epochs: Count | None = setting(None, "passes over the training data, at most")
     max_steps: Count | None = setting(None, "updates, at most")
+    minutes: Positive | None = setting(
+        None, "time from start to end, by which max_steps and, if need be, narrower layers are chosen"
+    )
     batch_size: Count | None = setting(None, "examples in a batch (rows of a stream)")
     batch_tokens: Count | None = setting(None, "tokens in a batch, padding included")
     accumulate: Count = setting(1, "batches whose gradients make one update")
@@ -214,6 +217,11 @@ class TrainingSettings(Section):
         {}, "options of the metric's constructor"
     )
     patience: Count | None = setting(None, "validations without improvement before stopping")
+    cooldown: Annotated[NonNegative, ReadIf("training.patience", open=True)] | None = setting(
+        None,
+        "when patience is over, the rest of the schedule is taken in this share of the updates so far; "
+        "unset: training stops at once",
+    )
     validate_every: Count | None = setting(
         None, "updates between validations; unset: an epoch, at least 300 and at most 2,000"
     )
