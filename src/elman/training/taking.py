@@ -325,7 +325,9 @@ def _pieces(model: nn.Module, task: AnyTask) -> list[tuple[str, int]]:
     """What stands side by side in the vector of a token, and how wide each is."""
     assert task.reader is not None
     vectors = model.get_submodule(task.reader[0])
-    found = [(name, getattr(vectors, name, None)) for name in ("embedding", "pretrained", "spelling")]
+    found = [
+        (name, getattr(vectors, name, None)) for name in ("embedding", "pretrained", "spelling", "affixes")
+    ]
     return [(name, int(one.output_size)) for name, one in found if one is not None]
 
 
