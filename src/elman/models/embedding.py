@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman.layers.rnn import RNN
+from elman.models.indicators import Affixes
 from elman.text.fields import TextField
 from elman.text.vocabulary import UNKNOWN
 
@@ -191,9 +192,9 @@ class WordBatch(NamedTuple):
 
 
 class Words(nn.Module):
-    """A word as its learned vector, its pretrained vector and what an RNN reads in its letters, side by side.
+    """A word as its learned vector, its pretrained one, what an RNN reads in its letters, and its affixes.
 
-    Every distinct word of a batch is composed once, however often it occurs.
+    They stand side by side, and every distinct word of a batch is composed once, however often it occurs.
     """
 
     def __init__(
@@ -211,6 +212,7 @@ class Words(nn.Module):
         cell_options: Mapping[str, Any] | None = None,
         backend: str = "auto",
         dropout: float = 0.0,
+        affixes: Affixes | None = None,
     ) -> None:
         super().__init__()
         self.rare_dropout, self.token_dropout, self.dropout = rare_dropout, token_dropout, dropout
@@ -226,6 +228,8 @@ class Words(nn.Module):
                 cell, size, size, bidirectional=True, cell_options=cell_options, backend=backend
             )
             self.output_size += self.spelling.output_size
+        self.affixes = affixes
+        self.output_size += 0 if affixes is None else affixes.output_size
 
     def forward(self, words: WordBatch) -> Tensor:
         tokens = words.tokens if self.rare_dropout is None else self.rare_dropout(words.tokens)
@@ -235,6 +239,8 @@ class Words(nn.Module):
         if self.spelling is not None:
             letters = F.dropout(self.letters(words.characters), self.dropout, self.training)
             parts.append(self.spelling(letters, words.character_lengths).last)
+        if self.affixes is not None:
+            parts.append(self.affixes(words.characters, words.character_lengths))
         composed = torch.cat(parts, -1) if len(parts) > 1 else parts[0]  # (U, ·)
         places = words.places
         if self.training and self.token_dropout:

@@ -128,7 +128,9 @@ class TextLook:
     def _kind(self, role: str, units: Mapping[str, Choice]) -> type[Unit]:
         """The unit of a field, as it is set or chosen."""
         chosen = units.get(f"text.{role}.unit") or units.get("text.unit")
-        kind: type[Unit] = UNITS.find(self.fields[role].settings.unit or (chosen.value if chosen else "word"))
+        kind: type[Unit] = UNITS.find(
+            self.fields[role].settings.unit or (str(chosen.value) if chosen else "word")
+        )
         return kind
 
 
