@@ -197,12 +197,9 @@ class TextField:
         known = [token for token in kept if token in new or token in spare]
         return [*markers, *known, *(token for token in built if token not in old and token not in MARKERS)]
 
-    def share_unit(self, other: TextField) -> None:
-        self.unit = other.unit
-
     def share(self, other: TextField) -> None:
         """Take over all that the other field has learned; what is taken out of a text stays one's own."""
-        self.share_unit(other)
+        self.unit = other.unit
         self.vocabulary, self.counts = other.vocabulary, other.counts
         self.vector_width, self._matrix = other.vector_width, other._matrix
 
