@@ -86,12 +86,20 @@ class DataSettings(Section):
 class VocabularySettings(Section):
     """From text to tokens."""
 
-    unit: Annotated[str, PartOf(UNITS)] = setting("word", "what a token is")
+    unit: Annotated[str, PartOf(UNITS)] | None = setting(None, "what a token is; unset: chosen for the text")
     unit_options: Options = setting({}, "options of the unit's constructor")
-    lowercase: bool = setting(False, "lower-case everything")
+    lowercase: bool | None = setting(
+        None, "lower-case everything; unset: where a comparator labels words, else not"
+    )
     min_count: Count | None = setting(None, "rarer tokens become <unk>")
-    vocabulary_size: Count | None = setting(None, "keep this many tokens; for bpe: its number of units")
+    vocabulary_size: Count | None = setting(
+        None, "keep this many tokens; for bpe: its number of units; unset: by the size of the text"
+    )
     vocabulary: list[str] | None = setting(None, "exactly these tokens, in this order")
+
+    def of_field(self, name: str) -> VocabularySettings:
+        """The settings of one field of the task's."""
+        return self
 
 
 class TextSettings(VocabularySettings):
@@ -113,7 +121,9 @@ class RecurrentSettings(Section):
     dropout: Rate | None = setting(None, "between layers and on outputs")
     recurrent_dropout: Rate = setting(0.0, "variational dropout on the recurrent state")
     zoneout: Rate = setting(0.0, "share of state units that keep their old value in a step")
-    weight_drop: Rate = setting(0.0, "dropout on the recurrent weights")
+    weight_drop: Rate | None = setting(
+        None, "dropout on the recurrent weights; unset: 0, or as the task says"
+    )
     initial_state: Annotated[str, OneOf("elman.layers.rnn:INITIAL_STATES")] = setting(
         "zero", "the state before the first token"
     )
@@ -155,6 +165,9 @@ class TrainingSettings(Section):
 
     epochs: Count | None = setting(None, "passes over the training data, at most")
     max_steps: Count | None = setting(None, "updates, at most")
+    minutes: Positive | None = setting(
+        None, "time from start to end, by which max_steps and, if need be, narrower layers are chosen"
+    )
     batch_size: Count | None = setting(None, "examples in a batch (rows of a stream)")
     batch_tokens: Count | None = setting(None, "tokens in a batch, padding included")
     accumulate: Count = setting(1, "batches whose gradients make one update")
@@ -165,6 +178,9 @@ class TrainingSettings(Section):
     )
     optimizer_options: Options = setting({}, "options of the optimiser's constructor")
     learning_rate: Positive | None = setting(None, "η")
+    reader_rate: Share | None = setting(
+        None, "share of η for embedding and layers that read the text; unset: 1"
+    )
     momentum: Rate | None = setting(None, "of sgd; unset: 0")
     betas: tuple[Rate, Rate] | None = setting(None, "of adam and adamw; unset: 0.9 and 0.999")
     weight_decay: NonNegative | None = setting(
@@ -201,6 +217,11 @@ class TrainingSettings(Section):
         {}, "options of the metric's constructor"
     )
     patience: Count | None = setting(None, "validations without improvement before stopping")
+    cooldown: Annotated[NonNegative, ReadIf("training.patience", open=True)] | None = setting(
+        None,
+        "when patience is over, the rest of the schedule is taken in this share of the updates so far; "
+        "unset: training stops at once",
+    )
     validate_every: Count | None = setting(
         None, "updates between validations; unset: an epoch, at least 300 and at most 2,000"
     )
@@ -217,9 +238,16 @@ class TrainingSettings(Section):
     graphs: Literal["auto", "off"] = setting(
         "auto", "on cuda, updates of a shape that comes again are recorded as CUDA graphs; off: never"
     )
-    precision: Annotated[
-        str, OneOf("elman.training.precision:PRECISIONS", "elman.training.precision:usable_precisions")
-    ] = setting("float32", "of matrix products; tf32: on cuda only, 16-bit ones: by autocast")
+    precision: (
+        Annotated[
+            str, OneOf("elman.training.precision:PRECISIONS", "elman.training.precision:usable_precisions")
+        ]
+        | None
+    ) = setting(
+        None,
+        "of matrix products; tf32: on cuda only, 16-bit ones: by autocast; unset: float32, or as the task "
+        "says",
+    )
 
     @model_validator(mode="after")
     def _rounds_where_it_can(self) -> TrainingSettings:

@@ -90,8 +90,8 @@ class Writer(ABC, Generic[M]):
         """What is written from where nobody says it; empty where somebody has to."""
         return []
 
-    def gap(self, prompt: str) -> str:
-        """What stands between a prompt and the text that goes on from it, where it is shown."""
+    def gap(self, before: str, after: str) -> str:
+        """What stands between a prompt and the text that goes on from it, in their order, as shown."""
         return ""
 
 

@@ -87,6 +87,9 @@ class Seq2SeqText(TextSettings):
         own = getattr(self, name).model_dump(exclude_none=True, exclude={"remove", "whole"})
         return TextSettings(**self.model_dump(include=set(TextSettings.model_fields)) | own)
 
+    def of_field(self, name: str) -> TextSettings:
+        return self.side("target" if name == "target" else "source")
+
     @property
     def alike(self) -> bool:
         """Whether one vocabulary could serve both sides."""

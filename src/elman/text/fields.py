@@ -67,7 +67,17 @@ class TextField:
     @cached_property
     def unit(self) -> Unit:
         settings = self.settings
-        return empty_unit(settings.unit, lowercase=settings.lowercase, options=settings.unit_options)
+        return empty_unit(self.unit_name, lowercase=bool(settings.lowercase), options=settings.unit_options)
+
+    @property
+    def unit_name(self) -> str:
+        """The name of the unit; where nobody has looked at the text, it is the word."""
+        return self.settings.unit or "word"
+
+    def settle(self, settings: VocabularySettings) -> None:
+        """Take the settings that a look at the text has completed."""
+        self.settings = settings
+        self.__dict__.pop("unit", None)
 
     # Between texts, tokens and numbers
 
@@ -150,7 +160,7 @@ class TextField:
             built = Vocabulary.build(
                 counts, min_count=least, size=size, markers=arrange is None, alphabet=alphabet
             )
-            tokens = self._with_kept(built.tokens, size, lower=lower or settings.lowercase)
+            tokens = self._with_kept(built.tokens, size, lower=lower or bool(settings.lowercase))
             self.vocabulary = Vocabulary(tokens if arrange is None else arrange(tokens))
         self.counts = [counts[token] for token in self.vocabulary.tokens]
         known = sum(count for token, count in counts.items() if token in self.vocabulary)
@@ -169,10 +179,7 @@ class TextField:
         Its tokens come first, in their order, so that their numbers stay; the training data add theirs. Where
         not all have room, it is those that the training data lack which go, the last ones first.
         """
-        if (self.settings.unit, self.settings.unit_options) == (
-            other.settings.unit,
-            other.settings.unit_options,
-        ):
+        if (self.unit_name, self.settings.unit_options) == (other.unit_name, other.settings.unit_options):
             known = (token for token in other.vocabulary.tokens if token not in MARKERS)
             self.kept = [*dict.fromkeys([*self.kept, *known])]
             if other.unit.learned:
@@ -217,10 +224,10 @@ class TextField:
 
     def unit_state(self) -> State | None:
         """What the unit has learned; None where it learns nothing."""
-        return unit_to_json(self.settings.unit, self.unit) if self.unit.learned else None
+        return unit_to_json(self.unit_name, self.unit) if self.unit.learned else None
 
     def restore_unit(self, saved: Any) -> None:
-        self.unit = unit_from_json(self.settings.unit, saved, self.settings.unit_options)
+        self.unit = unit_from_json(self.unit_name, saved, self.settings.unit_options)
 
     def _read_vectors(self, path: str) -> Vectors:
         return read_vectors(path, wanted_forms(self.vocabulary.tokens))
@@ -229,13 +236,13 @@ class TextField:
 class WordField:
     """Words that are kept as they are written, so that a rare one still has its letters and its vector.
 
-    ``text`` has the unit and the vocabulary. Where a network reads the ``letters`` of each word, that leaves
-    upper case to it; None: it will where the text tells capitals from small letters.
+    ``text`` has the unit and the vocabulary. ``letters`` tells whether a network reads the letters of each
+    word, which leaves upper case to it; None: it will where the text tells capitals from small letters.
     """
 
     characters: Vocabulary
 
-    def __init__(self, settings: TextSettings, *, letters: bool | None) -> None:
+    def __init__(self, settings: TextSettings, *, letters: Callable[[], bool | None]) -> None:
         self.text = TextField(settings)
         self.vectors = settings.vectors
         self.letters = letters
@@ -247,7 +254,8 @@ class WordField:
 
     @property
     def lower(self) -> bool:
-        return self.cased if self.letters is None else self.letters
+        letters = self.letters()
+        return self.cased if letters is None else letters
 
     def build(self, words: Counter[str]) -> list[str]:
         """All that these words, as they are written, tell; notes for the user."""
