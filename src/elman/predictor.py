@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,6 +29,7 @@ from elman.storage.files import write_text
 from elman.tasks.base import AnyTask, Chooser, Measures, Scorer, calibrated, chosen_metric
 from elman.tasks.examples import encoded
 from elman.tasks.generation import Generation, Partners
+from elman.tasks.lm_adaptation import adaptive_reader
 from elman.tasks.predictions import Prediction
 from elman.tasks.withholding import withhold
 from elman.tensors.transfer import find_device
@@ -41,6 +43,7 @@ from elman.training.sources import Reading, asked_source, found, paired
 from elman.trust import Trust
 
 GPU_TIMES = 8  # as many positions go through a GPU at once: it is idle in between
+Scores = Callable[[Sequence[str]], list[list[tuple[str, float]]]]  # as of a ``Scorer``
 SHOWN = 6  # labels that its representation names
 
 
@@ -255,6 +258,11 @@ class Predictor:
     def score(self, texts: Iterable[str]) -> list[list[tuple[str, float]]]:
         """For each text its tokens, the end marker included, with their natural-log probabilities."""
         return self.scorer().score(self.model, checked(texts, "texts"))
+
+    def adapted(self) -> Scores | None:
+        """What scores texts in turn and learns from them meanwhile, as ``evaluation.*`` says; or None."""
+        reader = adaptive_reader(self.model, self.config)
+        return None if reader is None else partial(self.scorer().score, self.model, reader=reader)
 
     def generate(self, prompts: Iterable[str], *, trace: int | None = None) -> list[Prediction]:
         """What each prompt, class or source becomes, as ``decoding.*`` says; ``trace`` is that of predict."""

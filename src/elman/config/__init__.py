@@ -36,6 +36,8 @@ from elman.config.values import (
     OneOf,
     Options,
     PartOf,
+    Positive,
+    Rate,
     ReadIf,
     Share,
     Whole,

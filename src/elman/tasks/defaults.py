@@ -39,6 +39,7 @@ ROOM = 16_384  # positions of a batch that are never too many
 FAR_LONGER = 4  # than a batch of texts of the typical length: such a batch is cut
 
 C = TypeVar("C", bound=Config)
+Choices = dict[str, Any]  # values for settings that the user left open, by their keys, or a ``Choice`` each
 
 
 class Choice(NamedTuple):
@@ -48,7 +49,7 @@ class Choice(NamedTuple):
     reason: str
 
 
-def filled(config: C, choices: dict[str, Any], statistics: Statistics) -> C:
+def filled(config: C, choices: Choices, statistics: Statistics) -> C:
     """The settings with those filled that are open and that something reads: first as a task chooses.
 
     A task may give a plain value, or a ``Choice``, whose reason is noted in the statistics if it is taken.
@@ -59,12 +60,14 @@ def filled(config: C, choices: dict[str, Any], statistics: Statistics) -> C:
     reasons = {key: one.reason for key, one in choices.items() if isinstance(one, Choice)}
     choices = {key: one.value if isinstance(one, Choice) else one for key, one in choices.items()}
     hidden = config.model.hidden
-    usual: dict[str, Any] = {
+    usual: Choices = {
         "model.layers": len(hidden) if isinstance(hidden, list) else 1,
         "training.optimizer": "adamw",
         "training.schedule": "constant",
         "training.clip": 1.0,
         "training.reduction": "mean",
+        "training.precision": "float32",
+        "model.weight_drop": 0.0,
     } | choices
     size = config.training.batch_size or usual.get("training.batch_size")
     if size:
@@ -78,7 +81,7 @@ def filled(config: C, choices: dict[str, Any], statistics: Statistics) -> C:
     if config.training.max_steps is not None:
         usual.pop("training.epochs", None)  # the number of updates says it all
     config = _filled(config, usual)
-    rest: dict[str, Any] = {}
+    rest: Choices = {}
     if config.training.learning_rate is None:
         rest["training.learning_rate"] = float(f"{min(FASTEST, SHARED / statistics.losses_of_example):.2g}")
     for key in ("optimizer", "schedule"):
@@ -116,7 +119,7 @@ def usual_limit(statistics: Statistics, size: int) -> int:
     return max(ROOM, FAR_LONGER * size * statistics.typical)
 
 
-def _filled(config: C, usual: dict[str, Any]) -> C:
+def _filled(config: C, usual: Choices) -> C:
     """Values for open settings; one that the task does not have, or that nothing reads, stays open."""
     chosen = {key: value for key, value in usual.items() if _has(config, key) and lookup(config, key) is None}
     parts = {key: value for key, value in chosen.items() if isinstance(value, str)}
@@ -124,7 +127,7 @@ def _filled(config: C, usual: dict[str, Any]) -> C:
     return changed(config, _read(config, chosen))
 
 
-def _read(config: Config, settings: dict[str, Any]) -> dict[str, Any]:
+def _read(config: Config, settings: Choices) -> Choices:
     return {key: value for key, value in settings.items() if why_unread(config, key) is None}
 
 

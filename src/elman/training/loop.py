@@ -17,7 +17,7 @@ from elman.models.counting import CountedModel
 from elman.registry import SCHEDULES, construct
 from elman.tasks.base import AnyTask, Measures, chosen_metric
 from elman.tasks.examples import Examples
-from elman.text.batches import EpochBatches
+from elman.text.batches import EpochBatches, rate_share
 from elman.training.averaging import Averaging
 from elman.training.earlier_weights import parted, parted_optimizer
 from elman.training.numbers import UpdateNumbers
@@ -114,7 +114,8 @@ class Trainer:
         """Forward, backward and one step of the optimiser over ``accumulate`` batches."""
         start = time.perf_counter()
         now = self.position
-        keys = [batches[k] for k in range(now.batch, min(now.batch + self.settings.accumulate, len(batches)))]
+        places = range(now.batch, min(now.batch + self.settings.accumulate, len(batches)))
+        keys = [batches[place] for place in places]
         if now.batch == 0:
             self.carry = None
         if not self.model.training:
@@ -124,6 +125,7 @@ class Trainer:
         reading = time.perf_counter() - begin
         place = now.scheduled(now.update, self.total), now.scheduled(now.update + 1, self.total)
         rate = self.schedule.rate(self.settings.learning_rate or 0.0, place[1], self.total)
+        rate *= rate_share(batches, places)
         set_rate(self.optimizer, rate)
         self.computation.prepare(given, rate, place[0] / max(1, self.total - 1))
         with products(self.settings.precision):

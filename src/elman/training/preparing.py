@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from elman.errors import EmptyError, LabelError, RunError
 from elman.storage.files import explained, remove
 from elman.tasks.base import AnyTask
 from elman.tasks.examples import Examples, encoded, unseen_note
+from elman.tasks.looking import look_at
 from elman.tasks.statistics import Statistics
 from elman.tasks.words import WordTask
 from elman.text.records import Record
@@ -55,14 +56,22 @@ def prepare(task: AnyTask, cache: Path | None = None, origins: Sequence[Origin] 
     train, dev = training_data(task)
     if dev.held_out and task.config.data.stratified is None:  # open in runs of earlier versions
         task.config = changed(task.config, {"data.stratified": True})
+    given = task.config
+    reasons = looked_at(task, train, dev)
     for origin in origins:
         keep_tokens(task, origin.task)
-    given = task.config
     statistics = task.build_vocabularies(train)
+    statistics.reasons |= reasons
     task.fill_defaults(statistics)
     prepared = _encoded(task, train, dev, cache, statistics)
     prepared.origins, prepared.chosen = origins, choices_after(given, task.config)
     return prepared
+
+
+def looked_at(task: AnyTask, train: Reading, dev: Reading) -> dict[str, str]:
+    """Let a task choose what tokens are; the reasons. What is held out is looked at with the rest."""
+    together = train.held_out is not None or dev.files == train.files
+    return look_at(task, replace(train, held_out=None), None if together else dev)
 
 
 def choices_after(given: Config, filled: Config) -> dict[str, object]:
