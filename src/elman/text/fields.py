@@ -55,7 +55,8 @@ class TextField:
             whole: a regular expression; what it matches is one token, whatever the unit.
             reverse: the tokens of a text stand from its last to its first.
         """
-        self.settings, self.vectors, self.reverse = settings, vectors, reverse
+        self.vectors, self.reverse = vectors, reverse
+        self.settle(settings)
         self._remove = re.compile(remove) if remove else None
         self.keep_whole(whole)
         self.counts: list[int] = []
@@ -69,14 +70,10 @@ class TextField:
         settings = self.settings
         return empty_unit(self.unit_name, lowercase=bool(settings.lowercase), options=settings.unit_options)
 
-    @property
-    def unit_name(self) -> str:
-        """The name of the unit; where nobody has looked at the text, it is the word."""
-        return self.settings.unit or "word"
-
     def settle(self, settings: VocabularySettings) -> None:
         """Take the settings that a look at the text has completed."""
         self.settings = settings
+        self.unit_name = settings.unit or "word"
         self.__dict__.pop("unit", None)
 
     # Between texts, tokens and numbers
