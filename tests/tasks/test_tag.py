@@ -173,6 +173,21 @@ def test_affixes_and_a_shortcut_need_letters_and_no_network_that_reads_them(tmp_
         assert one.batch.words.characters.shape[1] > 1
 
 
+def test_what_is_chosen_has_its_reason(tmp_path):
+    reasons = ready("tag", tmp_path, data=SPANS).statistics.reasons
+    assert reasons["model.crf"] == "since the tags are spans"
+    assert reasons["training.epochs"] == "since there are 3 sentences"
+    assert {"model.affixes", "model.shortcut"} <= reasons.keys()
+    blind = ready("tag", tmp_path, {"model.network": "bag", "model.characters": 0}, data=PLAIN)
+    assert not blind.statistics.reasons.keys() & {"model.affixes", "model.shortcut"}
+    assert blind.statistics.reasons["model.crf"] == "since the tags are classes of single words"
+
+
+def test_features_are_left_out_as_inputs_are(tmp_path):
+    one = ready("tag", tmp_path, {"model.input_dropout": 0.25})
+    assert one.model.words.affixes.dropout == one.model.shortcut.dropout == 0.25
+
+
 def test_settings_of_an_earlier_version_mean_neither_affixes_nor_a_shortcut(tmp_path):
     one = ready("tag", tmp_path)
     assert one.model.shortcut is not None

@@ -44,7 +44,7 @@ from elman.training.sources import FILES, check_layout, corpus_settings, exists,
 from elman.trust import Trust
 
 MATTERS = re.compile(  # settings whose reasons are said before every training
-    r"text\.(\w+\.)?unit|model\.(hidden|layers|embedding)|training\.(epochs|max_steps|patience)"
+    r"text\.(\w+\.)?unit|model\.(hidden|layers|embedding)|training\.(epochs|max_steps)"
 )
 
 
@@ -143,7 +143,16 @@ def train(
         begin(run, config, origins)
     observers.insert(0, Progress(quiet=is_quiet()))
     try:
-        return see_through(run, observers, announce, trust, continued=continued, there=there, began=began)
+        return see_through(
+            run,
+            observers,
+            announce,
+            trust,
+            continued=continued,
+            there=there,
+            began=began,
+            timed=not is_quiet(),
+        )
     except FileError as error:
         path = Path(str(error.path))
         if continued and not path.is_absolute() and not path.exists():
@@ -163,15 +172,16 @@ def see_through(
     continued: bool = False,
     there: bool = False,
     began: float | None = None,
+    timed: bool = False,
 ) -> Event:
     """Train a run that has begun to its end, and write its report and card; its last event.
 
     A signal ends the program, and says how to go on. A start that fails takes its folder away again,
     or empties one that was ``there`` before. A run that is ``continued`` stays: what is in it may be a
-    user's, or another process's.
+    user's, or another process's. ``began`` and ``timed`` are as of ``train_run``.
     """
     try:
-        return train_run(run, [*observers], say, announce, trust, warn, began=began, timed=not is_quiet())
+        return train_run(run, [*observers], say, announce, trust, warn, began=began, timed=timed)
     except Interrupted as stop:
         warn(f"{stop}. Continue with:\n  elman train --out {shlex.quote(str(run))} --resume")
         raise SystemExit(stop.exit_code) from None
@@ -226,9 +236,9 @@ def announce(prepared: Prepared, trainer: Trainer) -> None:
     say(f"network: {network}, {count_parameters(trainer.model):,} parameters")
     for line in more:
         say(f"  {line}")
-    for key, value, why in reasoned(prepared):
+    for key, why in prepared.statistics.reasons.items():
         if MATTERS.fullmatch(key):
-            say(f"{key}: {value}, {why}")
+            say(f"{key}: {lookup(prepared.task.config, key)}, {why}")
     s = trainer.settings
     trained = f"{trainer.total:,} updates of {s.optimizer}, rate {s.learning_rate}, {s.schedule}"
     say(f"training: {'none, the model is counted' if trainer.counted else trained}")
@@ -238,14 +248,8 @@ def announce(prepared: Prepared, trainer: Trainer) -> None:
         say(f"time: {expected(prepared.speed)}")
 
 
-def reasoned(prepared: Prepared) -> Iterator[tuple[str, object, str]]:
-    """The settings that were chosen for a reason, with values and reasons."""
-    for key, why in prepared.statistics.reasons.items():
-        yield key, lookup(prepared.task.config, key), why
-
-
 def choice_lines(prepared: Prepared) -> list[str]:
-    """All settings that were left open, as they were chosen, and why: ``model.hidden  128  usual``."""
+    """All settings that were left open, as they were chosen, and why where the data decided."""
     reasons = prepared.statistics.reasons
     rows = [(key, toml_value(value), reasons.get(key, "")) for key, value in prepared.chosen.items()]
     wide = [max((len(row[part]) for row in rows), default=0) for part in (0, 1)]

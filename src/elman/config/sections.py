@@ -178,9 +178,6 @@ class TrainingSettings(Section):
     )
     optimizer_options: Options = setting({}, "options of the optimiser's constructor")
     learning_rate: Positive | None = setting(None, "η")
-    reader_rate: Share | None = setting(
-        None, "share of η for embedding and layers that read the text; unset: 1"
-    )
     momentum: Rate | None = setting(None, "of sgd; unset: 0")
     betas: tuple[Rate, Rate] | None = setting(None, "of adam and adamw; unset: 0.9 and 0.999")
     weight_decay: NonNegative | None = setting(

@@ -78,7 +78,7 @@ class Affixes(nn.Module):
 
     BUCKETS = 2**14
 
-    def __init__(self, letters: Sequence[str], width: int, *, dropout: float = 0.3) -> None:
+    def __init__(self, letters: Sequence[str], width: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.output_size, self.dropout = width, dropout
         self.indicators = Indicators(letters)

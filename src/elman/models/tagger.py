@@ -29,7 +29,7 @@ class LinearTagger(nn.Module):
     MOST_BUCKETS = 2**16
     SCALE = 8.0  # of the weights: their sums go as far as a network's in as many updates
 
-    def __init__(self, letters: Sequence[str], K: int, *, dropout: float = 0.3) -> None:
+    def __init__(self, letters: Sequence[str], K: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.dropout = dropout
         self.indicators = Indicators(letters)

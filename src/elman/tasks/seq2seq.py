@@ -140,7 +140,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
             texts = (self.text_fields[one].clean(record.fields[one]) for record in records for one in read)
             self.text_fields[name].build_unit(texts)
         if self.shared:
-            self.target.share_unit(self.source)
+            self.target.unit = self.source.unit
 
     def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:
         """Tokens of both sides, and both texts: a source as it stands, a target as a reference should."""

@@ -21,6 +21,7 @@ from elman.models.tagger import LinearTagger, Tagger
 from elman.tasks.base import Axes, Chances, Judges, Loss, Measures, network_kind
 from elman.tasks.buckets import Counts, bucketed_words, real_targets
 from elman.tasks.calibrating import Judgement
+from elman.tasks.defaults import Choice, Choices
 from elman.tasks.examples import Examples, device_of, tensor, unseen_measures
 from elman.tasks.generation import Partners
 from elman.tasks.predictions import Prediction
@@ -132,24 +133,29 @@ class Tag(WordTask[Tagger, TagBatch]):
         super().restore(state)
         self.legal = bool(state["legal"])
 
-    def choices(self, statistics: Statistics) -> dict[str, Any]:
-        letters = self._reads_letters(self.config)
+    def choices(self, statistics: Statistics) -> Choices:
+        letters, N = self._reads_letters(self.config), statistics.examples
+        kind = "spans" if self.spans else "classes of single words"
+        shown = f"since there are {N:,} sentences"
+        beside = "since how words begin and end, and their neighbours, tell much about their tags"
         return {
             "model.hidden": 200,
             "model.embedding": 100,
             "model.characters": 50 if self.config.model.network == "rnn" else 0,
-            "model.affixes": 100 if letters else 0,
-            "model.shortcut": letters,
+            "model.affixes": Choice(100, "since new words are known by how they begin and end")
+            if letters
+            else 0,
+            "model.shortcut": Choice(True, beside) if letters else False,
             "model.dropout": 0.5,
             "model.input_dropout": 0.4,
             "model.token_dropout": 0.0,
             "model.rare_dropout": 0.25,
-            "model.crf": self.spans,
+            "model.crf": Choice(self.spans, f"since the tags are {kind}"),
             "training.batch_size": 32 if self.config.training.batch_tokens is None else None,
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
-            "training.epochs": usual_epochs(statistics.examples, 150_000, most=30),
+            "training.epochs": Choice(usual_epochs(N, 150_000, most=12), shown),
         }
 
     def build_model(self, *, fresh: bool = False) -> Any:
@@ -159,9 +165,10 @@ class Tag(WordTask[Tagger, TagBatch]):
             unknown = vocabulary.id(UNKNOWN)
             return CountTagger(len(vocabulary), len(self.labels.names), capitals, unknown=unknown)
         settings, letters, K = self.config.model, self.words.characters.tokens, len(self.labels.names)
-        affixes = Affixes(letters, settings.affixes) if settings.affixes else None
+        left_out = settings.input_dropout or 0.0
+        affixes = Affixes(letters, settings.affixes, dropout=left_out) if settings.affixes else None
         words = self._make_words(fresh=fresh, affixes=affixes)
-        shortcut = LinearTagger(letters, K) if settings.shortcut else None
+        shortcut = LinearTagger(letters, K, dropout=left_out) if settings.shortcut else None
         model = Tagger(words, settings, K, crf=bool(settings.crf), shortcut=shortcut)
         if model.crf is not None and self.legal:
             model.crf.constrain(legal_transitions(self.labels.names))

@@ -53,7 +53,8 @@ class TextField:
             remove: a regular expression; what it matches is taken out of every text.
             reverse: the tokens of a text stand from its last to its first.
         """
-        self.settings, self.vectors, self.reverse = settings, vectors, reverse
+        self.vectors, self.reverse = vectors, reverse
+        self.settle(settings)
         self._remove = re.compile(remove) if remove else None
         self.whole: str | None = None  # a regular expression: what it matches is one token
         self.counts: list[int] = []
@@ -67,14 +68,10 @@ class TextField:
         settings = self.settings
         return empty_unit(self.unit_name, lowercase=bool(settings.lowercase), options=settings.unit_options)
 
-    @property
-    def unit_name(self) -> str:
-        """The name of the unit; where nobody has looked at the text, it is the word."""
-        return self.settings.unit or "word"
-
     def settle(self, settings: VocabularySettings) -> None:
         """Take the settings that a look at the text has completed."""
         self.settings = settings
+        self.unit_name = settings.unit or "word"
         self.__dict__.pop("unit", None)
 
     # Between texts, tokens and numbers
@@ -191,12 +188,9 @@ class TextField:
         known = [token for token in kept if token in new or token in spare]
         return [*markers, *known, *(token for token in built if token not in old and token not in MARKERS)]
 
-    def share_unit(self, other: TextField) -> None:
-        self.unit = other.unit
-
     def share(self, other: TextField) -> None:
         """Take over all that the other field has learned; what is taken out of a text stays one's own."""
-        self.share_unit(other)
+        self.unit = other.unit
         self.vocabulary, self.counts = other.vocabulary, other.counts
         self.vector_width, self._matrix = other.vector_width, other._matrix
 

@@ -108,10 +108,7 @@ class Trainer:
         settings = self.settings
         options = options_of(settings, "optimizer", sizes=("groups", "lr"))
         name = settings.optimizer or "adamw"
-        share = 1.0 if settings.reader_rate is None else settings.reader_rate
-        slower = self.task.reader or ()
-        rate = settings.learning_rate or 0.0
-        return make_optimizer(self.model, name, rate, options, slower=slower, share=share)
+        return make_optimizer(self.model, name, settings.learning_rate or 0.0, options)
 
     def update(self, batches: EpochBatches) -> Update:
         """Forward, backward and one step of the optimiser over ``accumulate`` batches."""

@@ -1,5 +1,6 @@
 """How fast a training is on this machine, measured by a trainer that is thrown away."""
 
+import gc
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -62,24 +63,30 @@ def measure(
     ``share``: no more than this share of all updates is measured. Where that is next to nothing, and where
     the model is counted, an update takes 0 seconds.
     """
-    task, settings = prepared.task, prepared.task.config.training
-    device = find_device(settings.device, "training.device")
+    device = find_device(prepared.task.config.training.device, "training.device")
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        begin = clock()
-        trainer = build(replace(prepared, task=_measured_task(prepared)), fresh=False)
-        built = clock() - begin
-        total, every = trainer.total, trainer.validate_every
-        most = MOST if share is None else min(MOST, int(share * total))
-        if trainer.counted or (share is not None and most < LEAST):
-            return Speed(0.0, 0.0, built, total, every)
-        trainer.position = Position(update=total // 2)  # some settings change on the way
-        if task.companion is not None:
-            task.companion.fit(trainer.model, prepared.train)
-        update, recording = _update_seconds(trainer, seconds, clock, most)
-        validation = _validation_seconds(trainer, seconds, clock)
+        speed = _measured(prepared, seconds, clock, share)
+    if device.type == "cuda":  # the training will want the memory
+        gc.collect()
+        torch.cuda.empty_cache()
+    return speed
+
+
+def _measured(prepared: Prepared, seconds: float, clock: Clock, share: float | None) -> Speed:
+    begin, companion = clock(), prepared.task.companion
+    trainer = build(replace(prepared, task=_measured_task(prepared)), fresh=False)
+    built, total, every = clock() - begin, trainer.total, trainer.validate_every
+    most = MOST if share is None else min(MOST, int(share * total))
+    if trainer.counted or (share is not None and most < LEAST):
+        return Speed(0.0, 0.0, built, total, every)
+    trainer.position = Position(update=total // 2)  # some settings change on the way
+    if companion is not None:
+        companion.fit(trainer.model, prepared.train)
+    update, recording = _update_seconds(trainer, seconds, clock, most)
     saving = held_bytes(trainer) / WRITING
-    update *= 1 + saving / settings.save_seconds
-    return Speed(update, validation + saving, built + recording, total, every)
+    update *= 1 + saving / trainer.settings.save_seconds
+    validation = _validation_seconds(trainer, seconds, clock) + saving
+    return Speed(update, validation, built + recording, total, every)
 
 
 def _measured_task(prepared: Prepared) -> AnyTask:

@@ -162,7 +162,7 @@ def try_out(config: Config, origins: Sequence[Origin], began: float, *, as_json:
     shapes = ", ".join("×".join(map(str, one.shape)) for one in tensors_in(parts))
     for name, weight in trainer.model.named_parameters():
         say(f"  {name:<40} {' × '.join(map(str, weight.shape))}")
-    say("chosen, since it was left open:")
+    say("chosen, since you left it open; without a reason, the usual:")
     for line in choice_lines(prepared):
         say(f"  {line}")
     say(f"memory of weights, gradients and optimiser: {held_bytes(trainer) / 2**20:,.1f} MiB")
