@@ -103,7 +103,7 @@ def usual_settings(
         "training.learning_rate": 2e-3,
         "training.schedule": "one-cycle",
         "training.averaging": "ema",
-        "training.label_smoothing": 0.1 if kind == "words" else 0.0,
+        "training.label_smoothing": 0.0 if kind == "signs" or letters else 0.1,
         "training.teacher_forcing": 1.0,
         "model.copy_dropout": 0.005 if letters else 0.0,
         "decoding.copy_unknown": copies,
