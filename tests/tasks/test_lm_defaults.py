@@ -8,7 +8,7 @@ from elman.config import validate
 from elman.tasks.statistics import Statistics
 from elman.training.settings import make_task, settings_class
 
-LARGE = {"model.layer_dropout", "model.weight_drop", "training.precision", "model.hidden"}
+LARGE = {"model.layer_dropout", "model.weight_drop", "training.precision"}
 
 
 def chosen(tokens, entries=1000, **sections):

@@ -105,7 +105,10 @@ def test_each_side_of_pairs_has_its_own():
     assert set(reasons) == {"text.source.unit", "text.target.unit", "text.lowercase"}
     task, reasons = settled("seq2seq", [RAW, RAW])
     assert text(task)["unit"] == "bpe"
-    assert text(task)["source"] == text(task)["target"] == {"vocabulary_size": 500}
+    assert text(task)["vocabulary_size"] == 500
+    assert task.config.text.alike  # so that they may become one vocabulary
+    task, _ = settled("seq2seq", [RAW, RAW], "text.target.unit=word")
+    assert text(task)["source"] == {"unit": "bpe", "vocabulary_size": 500}
     task, _ = settled("seq2seq", [NAMES, NAMES], "text.source.unit=byte")
     assert (task.source.unit_name, task.target.unit_name) == ("byte", "character")
     task, _ = settled("seq2seq", [[f"{one}<x>" for one in NAMES], PHONES], "text.target.remove=[0-9]")

@@ -489,24 +489,6 @@ def test_the_rate_reaches_every_group():
     assert {group["lr"] for group in optimizer.param_groups} == {0.7}
 
 
-def test_some_modules_learn_with_a_share_of_the_rate():
-    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
-    optimizer = make_optimizer(model, "adamw", 0.5, {"weight_decay": 0.1}, slower=["0"], share=0.25)
-    set_rate(optimizer, 0.8)
-    named = [(name, group) for group in optimizer.param_groups for name in group["param_names"]]
-    rates = {name: group["lr"] for name, group in named}
-    assert rates == {"0.weight": 0.2, "0.bias": 0.2, "1.weight": 0.8, "1.bias": 0.8}
-    decays = {
-        name: group["weight_decay"] for group in optimizer.param_groups for name in group["param_names"]
-    }
-    assert decays == {"0.weight": 0.1, "0.bias": 0.0, "1.weight": 0.1, "1.bias": 0.0}
-    plain = make_optimizer(model, "adamw", 0.5, slower=["0"])
-    assert [group["param_names"] for group in plain.param_groups] == [
-        ["0.weight", "1.weight"],
-        ["0.bias", "1.bias"],
-    ]
-
-
 # Clipping.
 
 

@@ -165,6 +165,9 @@ class TrainingSettings(Section):
 
     epochs: Count | None = setting(None, "passes over the training data, at most")
     max_steps: Count | None = setting(None, "updates, at most")
+    minutes: Positive | None = setting(
+        None, "time from start to end, by which max_steps and, if need be, narrower layers are chosen"
+    )
     batch_size: Count | None = setting(None, "examples in a batch (rows of a stream)")
     batch_tokens: Count | None = setting(None, "tokens in a batch, padding included")
     accumulate: Count = setting(1, "batches whose gradients make one update")
@@ -175,9 +178,6 @@ class TrainingSettings(Section):
     )
     optimizer_options: Options = setting({}, "options of the optimiser's constructor")
     learning_rate: Positive | None = setting(None, "η")
-    reader_rate: Share | None = setting(
-        None, "share of η for embedding and layers that read the text; unset: 1"
-    )
     momentum: Rate | None = setting(None, "of sgd; unset: 0")
     betas: tuple[Rate, Rate] | None = setting(None, "of adam and adamw; unset: 0.9 and 0.999")
     weight_decay: NonNegative | None = setting(
@@ -214,6 +214,11 @@ class TrainingSettings(Section):
         {}, "options of the metric's constructor"
     )
     patience: Count | None = setting(None, "validations without improvement before stopping")
+    cooldown: Annotated[NonNegative, ReadIf("training.patience", open=True)] | None = setting(
+        None,
+        "when patience is over, the rest of the schedule is taken in this share of the updates so far; "
+        "unset: training stops at once",
+    )
     validate_every: Count | None = setting(
         None, "updates between validations; unset: an epoch, at least 300 and at most 2,000"
     )
@@ -256,8 +261,8 @@ class DecodingSettings(Section):
 
     strategy: Annotated[str, PartOf(STRATEGIES)] | None = setting(
         None,
-        "greedy, beam, sample or diverse; unset: beam if beam is above 1, sample if temperature, "
-        "top_k or top_p is set, else greedy",
+        "greedy, beam, sample or diverse; unset: sample if temperature, top_k or top_p is set, beam if "
+        "beam is above 1, else greedy",
     )
     strategy_options: Annotated[Options, ReadIf("decoding.strategy")] = setting(
         {}, "options of the strategy's constructor"
@@ -283,9 +288,15 @@ class DecodingSettings(Section):
     def chosen(self, key: str) -> str | None:
         return strategy_name(self) if key == "strategy" else super().chosen(key)
 
+    @property
+    def draws(self) -> bool:
+        """Whether something is set that only drawing reads."""
+        return any(value is not None for value in (self.temperature, self.top_k, self.top_p))
+
     def read_besides(self) -> set[str]:
-        # A beam of several models has nothing to draw, and may be given a seed; a beam of one is greedy.
-        return {"seed", "beam"} if self.strategy is None and self.beam == 1 else {"seed"}
+        # A beam of several models has nothing to draw, and may be given a seed; a beam of one is greedy, and
+        # one that is yet to be chosen decides the strategy.
+        return {"seed", "beam"} if self.strategy is None and (self.beam or 1) == 1 else {"seed"}
 
 
 class EvaluationSettings(Section):
@@ -309,15 +320,14 @@ class Config(Section):
 def strategy_name(settings: DecodingSettings) -> str:
     """The strategy that is meant, where none is named.
 
-    >>> strategy_name(DecodingSettings(beam=4)), strategy_name(DecodingSettings(top_k=9))
+    >>> strategy_name(DecodingSettings(beam=4)), strategy_name(DecodingSettings(beam=4, top_k=9))
     ('beam', 'sample')
     """
     if settings.strategy is not None:
         return settings.strategy
-    if (settings.beam or 1) > 1:
-        return "beam"
-    drawn = (settings.temperature, settings.top_k, settings.top_p)
-    return "sample" if any(value is not None for value in drawn) else "greedy"
+    if settings.draws:
+        return "sample"
+    return "beam" if (settings.beam or 1) > 1 else "greedy"
 
 
 def part_names(config: Section, prefix: str = "") -> Iterator[tuple[str, PartName]]:

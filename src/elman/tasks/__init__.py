@@ -19,6 +19,7 @@ SHARED = (  # files that are no task
     "looking",
     "predictions",
     "repeats",
+    "seq2seq_defaults",
     "seq2seq_evaluation",
     "seq2seq_settings",
     "seq2seq_writer",

@@ -39,6 +39,7 @@ class ShortcutFitting:
         """
         self._join, self._network, self._weighing, self._repeats = join, network, weighing, repeats
         self._ngrams = TextNgrams()
+        self._fitted: tuple[Examples, dict[str, Tensor]] | None = None  # to what, and the weights
 
     def ngrams(self, examples: Examples, key: Iterable[int]) -> tuple[Numbers, Numbers]:
         """The n-grams of some examples, one after the other, and how many each has."""
@@ -50,15 +51,24 @@ class ShortcutFitting:
 
     @torch.no_grad()
     def fit(self, model: Classifier, examples: Examples) -> None:
-        """Find the weights of the shortcut on the training data; of very many texts, on every so manieth."""
-        if has_shortcut(model):
-            assert model.shortcut is not None
-            repeats = self._repeats(examples)
-            every = range(len(examples)) if repeats is None else repeats.first.tolist()
-            known = every[:: self._stride(examples)]
-            labels = [int(row[0]) for row in examples.rows("label", known)]
-            shift = None if repeats is None else repeats.shift
-            model.shortcut.fit(self.ngrams(examples, known), labels, self._weighing(), shift)
+        """Find the weights of the shortcut on the training data; of very many texts, on every so manieth.
+
+        A second model, after one whose training was only measured, takes the weights of the first.
+        """
+        if not has_shortcut(model):
+            return
+        assert model.shortcut is not None
+        if self._fitted is not None and self._fitted[0] is examples:
+            model.shortcut.load_state_dict(self._fitted[1])
+            return
+        repeats = self._repeats(examples)
+        every = range(len(examples)) if repeats is None else repeats.first.tolist()
+        known = every[:: self._stride(examples)]
+        labels = [int(row[0]) for row in examples.rows("label", known)]
+        shift = None if repeats is None else repeats.shift
+        model.shortcut.fit(self.ngrams(examples, known), labels, self._weighing(), shift)
+        state = model.shortcut.state_dict()
+        self._fitted = examples, {name: one.cpu().clone() for name, one in state.items()}
 
     def _stride(self, examples: Examples) -> int:
         """Every so manieth of the data, which may be sorted, has n-grams that memory holds."""

@@ -52,9 +52,7 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         super().__init__(config, "label")
         self._texts = self._again = 0  # of the training data, and those that occurred before
         self._repeats: Repeats | None = None
-        self.beside = ShortcutFitting(
-            self.words.text.join, self._by_network, self._weights_here, self.repeats
-        )
+        self.beside = ShortcutFitting(self.words.text.join, self._by_network, self._weights_here, self._once)
         self.companion = self.beside
 
     @property
@@ -148,7 +146,7 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
             return Choice("all", "since no text occurs again" if not self._again else "by their labels")
         return Choice("once", f"since {self._again:,} of {self._texts:,} texts occur again")
 
-    def repeats(self, examples: Examples) -> Repeats | None:
+    def _once(self, examples: Examples) -> Repeats | None:
         """What is known of training texts that occur again, where each is to be learned from once."""
         if self.config.training.repeats != "once" or self.multilabel:
             return None
@@ -157,7 +155,7 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         return self._repeats
 
     def _learned_from(self, examples: Examples) -> NDArray[np.int64] | None:
-        repeats = self.repeats(examples)
+        repeats = self._once(examples)
         return None if repeats is None else repeats.first
 
     def build_model(self, *, fresh: bool = False) -> Any:

@@ -29,6 +29,12 @@ FASTEST = 0.1  # learning rate of incremental descent where an example has few l
 SHARED = 0.5  # where it has many, divided by their number: they are summed, and nothing is clipped
 DROPOUTS = tuple(f"model.{name}" for name in ("dropout", "input_dropout", "token_dropout", "rare_dropout"))
 
+PATIENCE = 5  # validations without a better one, after which a training is over
+COOLDOWN = 0.25  # share of the updates so far in which its rate comes to its end then
+ENDING = ("one-cycle", "cosine")  # schedules whose rate does
+MOST_READ = 30_000_000  # tokens, all passes together, that one core reads in about an hour
+FEWEST = 4  # passes, however many tokens that are
+
 ROOM = 16_384  # positions of a batch that are never too many
 FAR_LONGER = 4  # than a batch of texts of the typical length: such a batch is cut
 
@@ -39,7 +45,7 @@ Choices = dict[str, Any]  # values for settings that the user left open, by thei
 class Choice(NamedTuple):
     """A value for a setting that the user left open, and why it suits these data."""
 
-    value: Any
+    value: object
     reason: str
 
 
@@ -50,6 +56,7 @@ def filled(config: C, choices: Choices, statistics: Statistics) -> C:
     """
     check_read(config, given_keys(config))
     given = config
+    choices = _until_over(config, choices) | _not_for_hours(config, choices, statistics)
     reasons = {key: one.reason for key, one in choices.items() if isinstance(one, Choice)}
     choices = {key: one.value if isinstance(one, Choice) else one for key, one in choices.items()}
     hidden = config.model.hidden
@@ -85,6 +92,26 @@ def filled(config: C, choices: Choices, statistics: Statistics) -> C:
     taken = (key for key in reasons if _has(config, key) and lookup(config, key) != lookup(given, key))
     statistics.reasons |= {key: reasons[key] for key in taken if lookup(config, key) == choices[key]}
     return config
+
+
+def _until_over(config: Config, choices: dict[str, Any]) -> dict[str, Any]:
+    """What a task chooses and, where the length of a training is open, to end it when it is over."""
+    training, schedule = config.training, config.training.schedule or choices.get("training.schedule")
+    if schedule not in ENDING or training.epochs is not None or training.max_steps is not None:
+        return choices
+    why = "since the number of updates was left open"
+    return {"training.patience": Choice(PATIENCE, why), "training.cooldown": COOLDOWN} | choices
+
+
+def _not_for_hours(config: Config, choices: dict[str, Any], statistics: Statistics) -> dict[str, Any]:
+    """Fewer passes than a task chooses where its examples are so long that a CPU would take hours."""
+    chosen = choices.get("training.epochs")
+    epochs = chosen.value if isinstance(chosen, Choice) else chosen
+    most = max(FEWEST, MOST_READ // max(1, statistics.tokens))
+    if not isinstance(epochs, int) or epochs <= most or config.training.device != "cpu":
+        return {}
+    why = f"since {epochs} passes over {statistics.tokens:,} tokens would take hours"
+    return {"training.epochs": Choice(most, why)}
 
 
 def usual_limit(statistics: Statistics, size: int) -> int:

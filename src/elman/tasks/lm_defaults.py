@@ -36,7 +36,7 @@ def lm_choices(config: LmSettings, statistics: Statistics, *, vocabulary: int, c
     model, training, streams = config.model, config.training, config.text.context == "stream"
     N = max(1, statistics.tokens)
     few = (FEW_CHARACTERS if characters else FEW_WORDS) >= N
-    chosen = _small(few=few, characters=characters)
+    chosen = _small(N, few=few, characters=characters)
     if on_gpu(config) and streams and not few and _may_be_large(model):
         chosen |= _large_characters(model, N) if characters else _large_words(model, N)
     rows, seen, most = (chosen.pop(name) for name in ("rows", "seen", "most"))
@@ -64,7 +64,7 @@ def lm_choices(config: LmSettings, statistics: Statistics, *, vocabulary: int, c
         "training.batch_tokens": None if streams else limit,
         "training.schedule": "one-cycle",
         "training.averaging": "ema",
-        "training.epochs": epochs,
+        "training.epochs": Choice(epochs, f"so that about {epochs * N / 1e6:.1f} million tokens are read"),
     }
 
 
@@ -74,21 +74,22 @@ def _may_be_large(model: LmModel) -> bool:
     return network_kind(model).stacked and max(widths) >= LARGE
 
 
-def _small(*, few: bool, characters: bool) -> Choices:
+def _small(N: int, *, few: bool, characters: bool) -> Choices:
     """A network for two cores; with a large vocabulary it is the softmax that costs most."""
     if characters:
         hidden, embedding, dropout = (256, 48, 0.2) if few else (512, 64, 0.3)
-        rows, seen = 16, 14_000_000
+        rows, seen, most = 16, 14_000_000, 40
     else:
         hidden, embedding, dropout = (128, 64, 0.3) if few else (650, 200, 0.5)
-        rows, seen = 20, 7_500_000
+        rows, seen, most = 20, 7_500_000, 40 if few else 12
+    size = f"since the text has {N:,} tokens"
     return {
         "rows": rows,
         "seen": seen,
-        "most": 40,
-        "model.hidden": hidden,
-        "model.embedding": embedding,
-        "model.dropout": dropout,
+        "most": most,
+        "model.hidden": Choice(hidden, size),
+        "model.embedding": Choice(embedding, size),
+        "model.dropout": Choice(dropout, size),
         "model.input_dropout": 0.0 if characters else dropout / 2,
         "model.embedding_dropout": 0.0,
         "training.truncate": usual_truncate(characters=characters),
@@ -110,7 +111,7 @@ def _large_words(model: LmModel, N: int) -> Choices:
         ),
         "rows": 32,
         "seen": 150_000_000,
-        "most": 300,
+        "most": 200,
         "model.embedding": 400,
         "training.truncate": 70,
         "training.learning_rate": 1.5e-3,

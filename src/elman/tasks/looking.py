@@ -108,9 +108,9 @@ class TextLook:
         learning = [
             role for role in self.fields if _size_open(self.fields[role].settings, self._kind(role, units))
         ]
-        if learning and self._joint:
-            yield "text.vocabulary_size", Choice(*choose_pieces([self._looks[role] for role in learning]))
-        elif learning:
+        if learning and len(learning) == len(self.fields):  # of one size, for they may become one vocabulary
+            yield "text.vocabulary_size", Choice(*choose_pieces([*self._looks.values()]))
+        else:
             for role in learning:
                 yield f"text.{role}.vocabulary_size", Choice(*choose_pieces([self._looks[role]]))
 
@@ -128,7 +128,9 @@ class TextLook:
     def _kind(self, role: str, units: Mapping[str, Choice]) -> type[Unit]:
         """The unit of a field, as it is set or chosen."""
         chosen = units.get(f"text.{role}.unit") or units.get("text.unit")
-        kind: type[Unit] = UNITS.find(self.fields[role].settings.unit or (chosen.value if chosen else "word"))
+        kind: type[Unit] = UNITS.find(
+            self.fields[role].settings.unit or (str(chosen.value) if chosen else "word")
+        )
         return kind
 
 

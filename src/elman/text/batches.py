@@ -104,10 +104,15 @@ class Shuffled(list[NDArray[np.int64]]):
         epoch: int,
         among: NDArray[np.int64] | None = None,
     ) -> None:
-        lengths = lengths if among is None else lengths[among]
-        plan = plan_batches(lengths, size=size, tokens=tokens, seed=seed, epoch=epoch, shuffle=True)
+        own = lengths if among is None else lengths[among]
+        plan = plan_batches(own, size=size, tokens=tokens, seed=seed, epoch=epoch, shuffle=True)
         super().__init__(plan if among is None else (among[batch] for batch in plan))
-        self.examples = len(lengths)
+        self.examples, self._lengths = len(own), np.asarray(lengths)
+
+    @property
+    def positions(self) -> list[int]:
+        """Of each batch, padding included."""
+        return [len(batch) * max(1, int(self._lengths[batch].max())) for batch in self]
 
 
 class Segments:

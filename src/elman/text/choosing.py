@@ -27,7 +27,7 @@ FEW_SYMBOLS, SYMBOL = 256, 4  # symbols of a small set, and letters of one
 WORDY = 6  # letters between two spaces, above which a script without spaces was not cut into words
 BRIEF = 40  # letters of a text that goes with single words
 PHRASE = 12  # letters of a text in a script without spaces that is a word or two
-FEWEST, MOST, WORDS_A_PIECE = 500, 16_000, 50  # pieces that are learned, and how they grow with the text
+FEWEST, MOST, WORDS_A_PIECE = 500, 16_000, 40  # pieces that are learned, and how they grow with the text
 SOME = 0.05  # signs a text, below which there is too little punctuation to tell anything
 
 Purpose = Literal["label", "model", "write", "translate"]
@@ -190,11 +190,12 @@ def _spaced(look: Look, purpose: Purpose) -> Chosen:
 
 
 def choose_pieces(looks: Sequence[Look]) -> tuple[int, str]:
-    """How many pieces a unit should learn from these texts, and why.
+    """How many pieces a unit should learn from these texts, or from each of several kinds, and why.
 
     >>> choose_pieces([Look.at(["a good day"] * 100)])
     (500, 'for about 300 words')
     """
-    words = sum(look.words for look in looks)
+    words = sum(look.words for look in looks) / max(1, len(looks))
     size = min(MOST, max(FEWEST, 100 * round(words / WORDS_A_PIECE / 100)))
-    return size, f"for about {float(f'{words:.2g}'):,.0f} words"
+    each = " on each side" if len(looks) > 1 else ""
+    return size, f"for about {float(f'{words:.2g}'):,.0f} words{each}"

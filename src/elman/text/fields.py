@@ -45,16 +45,20 @@ class TextField:
         *,
         vectors: str | None = None,
         remove: str | None = None,
+        whole: str | None = None,
         reverse: bool = False,
     ) -> None:
         """
         Args:
             vectors: a file of pretrained vectors.
             remove: a regular expression; what it matches is taken out of every text.
+            whole: a regular expression; what it matches is one token, whatever the unit.
             reverse: the tokens of a text stand from its last to its first.
         """
-        self.settings, self.vectors, self.reverse = settings, vectors, reverse
+        self.vectors, self.reverse = vectors, reverse
+        self.settle(settings)
         self._remove = re.compile(remove) if remove else None
+        self.keep_whole(whole)
         self.counts: list[int] = []
         self.vector_width = 0
         self._matrix: NDArray[np.float32] | None = None  # of the vectors, until a model has them
@@ -66,14 +70,10 @@ class TextField:
         settings = self.settings
         return empty_unit(self.unit_name, lowercase=bool(settings.lowercase), options=settings.unit_options)
 
-    @property
-    def unit_name(self) -> str:
-        """The name of the unit; where nobody has looked at the text, it is the word."""
-        return self.settings.unit or "word"
-
     def settle(self, settings: VocabularySettings) -> None:
         """Take the settings that a look at the text has completed."""
         self.settings = settings
+        self.unit_name = settings.unit or "word"
         self.__dict__.pop("unit", None)
 
     # Between texts, tokens and numbers
@@ -86,8 +86,18 @@ class TextField:
         """The text as an output could be: without what is taken out, in lower case where all is."""
         return self.clean(text).lower() if self.settings.lowercase else self.clean(text)
 
-    def split(self, text: str) -> list[str]:
-        tokens = self.unit.split(self.clean(text))
+    def keep_whole(self, whole: str | None) -> None:
+        """Take what a regular expression matches for one token from now on."""
+        self._whole = re.compile(whole) if whole else None
+
+    def split(self, text: str, unit: Unit | None = None) -> list[str]:
+        """The tokens of a text; ``unit`` cuts it in place of the field's own."""
+        text, cut = self.clean(text), (unit or self.unit).split
+        tokens, start = [], 0
+        for match in () if self._whole is None else self._whole.finditer(text):
+            tokens += [*cut(text[start : match.start()]), *([match.group()] if match.group() else [])]
+            start = match.end()
+        tokens += cut(text[start:] if start else text)
         return tokens[::-1] if self.reverse else tokens
 
     def ids(self, text: str) -> list[int]:
@@ -184,12 +194,9 @@ class TextField:
         known = [token for token in kept if token in new or token in spare]
         return [*markers, *known, *(token for token in built if token not in old and token not in MARKERS)]
 
-    def share_unit(self, other: TextField) -> None:
-        self.unit = other.unit
-
     def share(self, other: TextField) -> None:
         """Take over all that the other field has learned; what is taken out of a text stays one's own."""
-        self.share_unit(other)
+        self.unit = other.unit
         self.vocabulary, self.counts = other.vocabulary, other.counts
         self.vector_width, self._matrix = other.vector_width, other._matrix
 

@@ -12,24 +12,16 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from elman.errors import ArgumentError, RunError
 from elman.registry import OPTIMIZERS, construct, parameters_of
 
-SHARE = "share"  # of a group's weights in the learning rate
 Betas = tuple[float, float]
 Groups = list[dict[str, Any]]  # of weights, each with settings of its own, as torch's optimisers take them
 
 
 def make_optimizer(
-    model: nn.Module,
-    name: str,
-    learning_rate: float,
-    options: Mapping[str, Any] | None = None,
-    *,
-    slower: Sequence[str] = (),
-    share: float = 1.0,
+    model: nn.Module, name: str, learning_rate: float, options: Mapping[str, Any] | None = None
 ) -> Optimizer:
     """The optimiser of all weights that want a gradient: ours by its name, or any class of torch's kind.
 
-    Weight decay acts on matrices only, never on biases and per-unit vectors. ``slower`` names modules whose
-    weights learn with a ``share`` of the rate.
+    Weight decay acts on matrices only, never on biases and per-unit vectors.
     """
     kind, given = OPTIMIZERS.find(name), dict(options or {})
     known = parameters_of(kind)
@@ -37,18 +29,14 @@ def make_optimizer(
         raise ArgumentError(f"{kind.__name__} takes no lr; an optimiser is made from groups and a rate")
     decay = (given.pop("weight_decay", known["weight_decay"]) if "weight_decay" in known else None) or 0.0
     weights = [(label, weight) for label, weight in model.named_parameters() if weight.requires_grad]
+    matrices = [(label, weight) for label, weight in weights if weight.dim() >= 2]
+    vectors = [(label, weight) for label, weight in weights if weight.dim() < 2]
     if not weights:
         raise ArgumentError("the model has no weights that want a gradient; there is nothing to train")
-    kinds: dict[tuple[bool, bool], list[tuple[str, nn.Parameter]]] = {}
-    prefixes = tuple(f"{one}." for one in slower) if share != 1.0 else ()
-    for label, weight in weights:
-        kinds.setdefault((weight.dim() >= 2, label.startswith(prefixes)), []).append((label, weight))
     groups: Groups = [
-        {"params": kinds[matrix, slow], "weight_decay": decay if matrix else 0.0}
-        | ({SHARE: share} if slow else {})
-        for slow in (False, True)
-        for matrix in (True, False)
-        if (matrix, slow) in kinds
+        {"params": chosen, "weight_decay": strength}
+        for chosen, strength in ((matrices, decay), (vectors, 0.0))
+        if chosen
     ]
     made: Optimizer = construct(
         kind, groups, options={"lr": learning_rate, **given}, named="training.optimizer_options"
@@ -63,7 +51,7 @@ def on_a_gpu(groups: Groups) -> bool:
 def set_rate(optimizer: Optimizer, rate: float) -> None:
     """The learning rate of the next update."""
     for group in optimizer.param_groups:
-        group["lr"] = rate * group.get(SHARE, 1.0)
+        group["lr"] = rate
 
 
 def reads_rate_on_device(optimizer: Optimizer) -> bool:
@@ -83,7 +71,7 @@ def at_rate(optimizer: Optimizer, rate: Tensor | None) -> Iterator[None]:
     before = [group["lr"] for group in optimizer.param_groups]
     try:
         for group in optimizer.param_groups if rate is not None else ():
-            group["lr"] = rate * group[SHARE] if SHARE in group else rate
+            group["lr"] = rate
         yield
     finally:
         for group, own in zip(optimizer.param_groups, before, strict=True):
