@@ -97,6 +97,7 @@ def test_minutes_become_updates_with_a_reason(data):
     assert "as many as fit into 1 minute: " in prepared.statistics.reasons["training.max_steps"]
     assert prepared.speed.total == training.max_steps == prepared.chosen["training.max_steps"]
     assert prepared.speed.seconds < 60
+    assert training.patience == max(5, prepared.speed.validations // 2)
     before = prepared.task.config
     keep_within(prepared, 0.0, FakeClock(1.0))  # as when a run begins again
     assert prepared.task.config is before
