@@ -89,7 +89,7 @@ def test_spans_are_judged_as_spans(tmp_path, monkeypatch):
     one = ready("tag", tmp_path, {"model.crf": False}, data=SPANS)
     names = one.task.labels.names
     monkeypatch.setattr(
-        module, "_decoded", lambda model, scores, lengths: [[names.index("O")] * int(n) for n in lengths]
+        module, "decode", lambda model, scores, lengths: [[names.index("O")] * int(n) for n in lengths]
     )
     figures = one.task.evaluate(one.model, one.examples)
     assert figures["accuracy"] == pytest.approx(5 / 10)

@@ -82,7 +82,8 @@ def test_what_is_short_is_not_measured(data):
 
 
 def in_minutes(data, minutes, step, name="tag", without=BUDGET, **changes):
-    prepared = prepared_run(name, data, {"training.minutes": minutes, **changes}, without)
+    changes = {"training.minutes": minutes, "training.save_seconds": 60.0, **changes}
+    prepared = prepared_run(name, data, changes, without)
     keep_within(prepared, 0.0, FakeClock(step))
     return prepared
 

@@ -25,6 +25,8 @@ class LinearTagger(nn.Module):
     ending; and both pairs of neighbours. In training, each is left out with the given rate.
     """
 
+    share: Tensor  # of its scores in those of a tagger
+
     MOST_WEIGHTS = 2**22
     MOST_BUCKETS = 2**16
     SCALE = 8.0  # of the weights: their sums go as far as a network's in as many updates
@@ -35,6 +37,7 @@ class LinearTagger(nn.Module):
         self.indicators = Indicators(letters)
         buckets = min(self.MOST_BUCKETS, 1 << max(8, (self.MOST_WEIGHTS // K).bit_length() - 1))
         self.weight = nn.Parameter(torch.zeros(buckets, K))
+        self.register_buffer("share", torch.tensor(0.5))
 
     def forward(self, words: WordBatch) -> Tensor:
         """(B, T, K)."""
@@ -57,8 +60,8 @@ class Tagger(nn.Module):
     """A transducer: ``softmax(W y_i + b)`` at each position, or a linear-chain CRF over those scores.
 
     With a shortcut there is a linear tagger beside it. Each learns by itself, since beside one that knows the
-    training data the other would have nothing left to learn; scores are the mean of both, so that
-    ``P(tags) ∝ (P_network(tags) · P_linear(tags))^½``.
+    training data the other would have nothing left to learn. Scores are a mean of both, so that
+    ``P(tags) ∝ P_network(tags)^(1 - λ) · P_linear(tags)^λ``, with the share λ that suits validation data.
     """
 
     def __init__(
@@ -79,7 +82,8 @@ class Tagger(nn.Module):
 
     def forward(self, words: WordBatch) -> Tensor:
         """Scores of the tags (B, T, K)."""
-        return torch.stack(self.experts(words)).mean(0) if self.shortcut else self._network(words)
+        network, *linear = self.experts(words)
+        return network + self.shortcut.share * (linear[0] - network) if self.shortcut else network
 
     def experts(self, words: WordBatch) -> list[Tensor]:
         """Scores (B, T, K) by the network, and by the linear tagger where there is one."""
