@@ -109,6 +109,7 @@ def usual_settings(
         "decoding.copy_unknown": copies,
         "decoding.beam": 5 if searched else None,
         **usual,
+        "training.batch_size": None if config.training.batch_tokens else usual["training.batch_size"],
         "model.attention": attention,
         "model.placement": usual["model.placement"] if attention != "none" else None,
         "model.tied": _tied(config, kind),
