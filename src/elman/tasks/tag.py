@@ -140,7 +140,7 @@ class Tag(WordTask[Tagger, TagBatch]):
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
-            "training.epochs": Choice(usual_epochs(N, 150_000, most=12), shown),
+            "training.epochs": Choice(usual_epochs(N, 150_000, most=16), shown),
         }
 
     def build_model(self, *, fresh: bool = False) -> Any:
@@ -153,7 +153,7 @@ class Tag(WordTask[Tagger, TagBatch]):
         left_out = settings.input_dropout or 0.0
         affixes = Affixes(letters, settings.affixes, dropout=left_out) if settings.affixes else None
         words = self._make_words(fresh=fresh, affixes=affixes)
-        shortcut = LinearTagger(letters, K, dropout=left_out) if settings.shortcut else None
+        shortcut = LinearTagger(letters, K) if settings.shortcut else None
         model = Tagger(words, settings, K, crf=bool(settings.crf), shortcut=shortcut)
         if model.crf is not None and self.legal:
             model.crf.constrain(legal_transitions(self.labels.names))
@@ -161,7 +161,7 @@ class Tag(WordTask[Tagger, TagBatch]):
 
     def _axes(self) -> dict[str, Axes]:
         names = self.labels.names
-        single = dict.fromkeys(("output.bias", "crf.start", "crf.end"), (names,))
+        single = dict.fromkeys(("output.bias", "crf.start", "crf.end", "shortcut.bias"), (names,))
         return {
             **super()._axes(),
             "output.weight": (names, None),
