@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from elman.config import (
-    Config,
-    DecodingSettings,
-    changed,
-    check_read,
-    parse_toml,
-    to_toml,
-    validate,
-)
+from elman.config import Config, DecodingSettings, changed, check_read, parse_toml, to_toml, validate
 from elman.errors import ArgumentError, DataError, EmptyError, is_text, shortened
 from elman.inspection.alignment import Alignment
 from elman.metrics.calibration import Calibration
@@ -39,6 +31,9 @@ from elman.training.loop import count_parameters
 from elman.training.settings import check_code, make_task, read_config, settings_class
 from elman.training.sources import Reading, asked_source, found, paired
 from elman.trust import Trust
+
+if TYPE_CHECKING:
+    from elman.inspection.inspection import Inspection, Question
 
 GPU_TIMES = 8  # as many positions go through a GPU at once: it is idle in between
 SHOWN = 6  # labels that its representation names
@@ -260,6 +255,16 @@ class Predictor:
         """What each prompt, class or source becomes, as ``decoding.*`` says; ``trace`` is that of predict."""
         self.generation()
         return self.details(checked(prompts, "prompts"), trace=trace)
+
+    def inspect(self, question: str | Question) -> Inspection:
+        """All that happens inside while it reads or writes a text: ``inspect(text).save("page.html")``."""
+        from elman.inspection.inspection import Question, inspect  # alone needs it
+
+        if self.partners:
+            raise ArgumentError("an ensemble has no one inside; inspect its runs one by one")
+        [text] = checked([question.text if isinstance(question, Question) else question], "text")
+        asked = question if isinstance(question, Question) else Question(text)
+        return inspect(self.task, self.model, asked, run="" if self.run is None else str(self.run))
 
     def generation(self, cannot: str = "cannot generate; use predict") -> Generation[Any]:
         """How its models write; an error where they do not."""

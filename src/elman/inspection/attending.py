@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elman.inspection.observation import Observation
-from elman.inspection.passages import Seq2SeqPassage
+from elman.inspection.writing_passages import Seq2SeqPassage
 from elman.models.seq2seq import Seq2Seq
 
 Array = NDArray[np.float64]

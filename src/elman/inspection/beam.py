@@ -9,14 +9,14 @@ from torch import nn
 
 from elman.config import strategy_name
 from elman.decoding.results import Hypothesis, SearchResult
-from elman.inspection.passages import WritingPassage
+from elman.inspection.writing_passages import WritingPassage
 
 WIDTH = 4  # of the beam that is shown where the model writes without one
 
 
 @dataclass(frozen=True)
 class BeamNode:
-    """A sequence that was kept: its last token, and the number of the node that it continues; None: the start.
+    """A sequence that was kept: its last token, and the number of the node that it continues, or None.
 
     step: of the token, from 1. fate: ``chosen`` on the way to what was found, ``finished``, ``pruned`` after
     this step, or ``went on``. score: what it is ranked by, where it finished.
@@ -52,7 +52,9 @@ def beam_tree(passage: WritingPassage, model: nn.Module) -> Beam:
         quiet = {"temperature": None, "top_k": None, "top_p": None}
         settings = settings.model_copy(update=wide | quiet)
         [result] = passage.generation.search(model, [passage.text], settings, trace=1)
-        strategy = f"the answer is of {strategy_name(passage.settings)} search; here a beam of {WIDTH} beside it"
+        strategy = (
+            f"the answer is of {strategy_name(passage.settings)} search; here a beam of {WIDTH} beside it"
+        )
     names = passage.names
     texts = [" ".join(names[token] for token in one.tokens) for one in result.hypotheses]
     return Beam(strategy, own, tree_of(result, names), texts)

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from elman.inspection.gradients import one_thread
 from elman.inspection.observation import Observation, Place
-from elman.inspection.passages import ClassifyPassage
 from elman.inspection.reach import GradientReach
 from elman.inspection.spectral import largest_singular_values
+from elman.inspection.word_passages import ClassifyPassage
 
 Array = NDArray[np.float64]
 TOGETHER = 64  # losses that are carried back at once
@@ -54,7 +54,7 @@ def flows(seen: Observation) -> list[Flow]:
 
 def gradient_matrices(seen: Observation) -> list[Tensor]:
     """(T, k) for every place."""
-    fields = [[*{id(part): part for part in state}.values()] for place in seen.places for state in place.track.states]
+    fields = [[*state] for place in seen.places for state in place.track.states]
     sizes = [len(one) for one in fields]
     states = [part for one in fields for part in one]
     wanted = [part for part in states if part.requires_grad]
@@ -74,7 +74,7 @@ def _squared(gradient: Tensor) -> Tensor:
 
 
 def _pulled(losses: Tensor, states: list[Tensor], rows: Tensor) -> list[Tensor | None]:
-    """By state the gradient (losses, B, …) of every loss; by one sweep, or where that cannot be, one by one."""
+    """By state the gradient (losses, B, …) of every loss, by one sweep; where that cannot be, one by one."""
     if not losses.requires_grad:
         return [None] * len(states)
     options = {"retain_graph": True, "allow_unused": True}

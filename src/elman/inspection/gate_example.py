@@ -1,4 +1,4 @@
-"""The lectures' gate on its own numbers (row R7): the hard gate writes; a soft gate learns to write the same."""
+"""The lectures' gate on its own numbers (row R7): the hard gate writes, and a soft gate learns to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ RATE = 0.5
 
 @dataclass(frozen=True)
 class GateExample:
-    """gate ⊙ input + (1 + gate) ⊙ memory = written; ``learning`` has of every update g, what it writes, and ½‖·‖²."""
+    """gate ⊙ input + (1 + gate) ⊙ memory = written, with 1 + gate modulo 2.
+
+    learning: of every update the soft gate, what it writes, and half the squared error.
+    """
 
     gate: list[int]
     input: list[int]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elman.inspection.observation import Observation
-from elman.inspection.passages import LmPassage
+from elman.inspection.writing_passages import LmPassage
 
 Array = NDArray[np.float64]
 POINTS = (8, 16, 32, 64, 128, 256)  # on the way from zeros to the input, until the error is small
@@ -72,7 +72,9 @@ def _integrated(seen: Observation, first: int) -> tuple[Tensor, float, int]:
     with torch.no_grad():
         at_zero, here = value(torch.cat([torch.zeros_like(x), x])).tolist()
     for points in POINTS:
-        places, weights = (torch.tensor(one, dtype=x.dtype) for one in np.polynomial.legendre.leggauss(points))
+        places, weights = (
+            torch.tensor(one, dtype=x.dtype) for one in np.polynomial.legendre.leggauss(points)
+        )
         total = torch.zeros_like(x)
         size = max(1, POSITIONS // x.shape[1])
         for some, their in zip(((places + 1) / 2).split(size), (weights / 2).split(size), strict=True):

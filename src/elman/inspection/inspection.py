@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +9,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from elman.errors import ArgumentError, nearest
+from elman.config import changed, lookup
+from elman.errors import ArgumentError
+from elman.inspection.asking import passage_of
 from elman.inspection.attending import AttentionSteps, attention_steps
 from elman.inspection.beam import Beam, beam_tree
 from elman.inspection.flows import Flow, flows
@@ -18,11 +19,13 @@ from elman.inspection.gate_example import GateExample, gate_example
 from elman.inspection.influence import Influence, influence
 from elman.inspection.neighbours import Neighbours, neighbours
 from elman.inspection.observation import Observation
-from elman.inspection.passages import Passage, WritingPassage, passage_of
+from elman.inspection.passages import Passage
 from elman.inspection.plain import Plain, many, plain
+from elman.inspection.saving import check_parts, save
 from elman.inspection.states import Strip, strips
 from elman.inspection.unrolled import UnrolledNetwork, unroll
 from elman.inspection.watching import Clamp, Watch
+from elman.inspection.writing_passages import WritingPassage
 from elman.tasks.base import AnyTask
 
 FORMAT = 1  # of the JSON
@@ -70,8 +73,6 @@ class Inspection:
 
         ``others`` are put beside it.
         """
-        from elman.inspection.saving import save  # which knows this class
-
         save(Path(path), [self, *others], part)
 
 
@@ -86,12 +87,13 @@ MAKERS: dict[str, Callable[[Observation], object]] = {
     "gates": strips,
     "gradients": flows,
     "attention": attention_steps,
-    "beam": lambda seen: beam_tree(seen.passage, seen.quick) if isinstance(seen.passage, WritingPassage) else None,
+    "beam": lambda seen: (
+        beam_tree(seen.passage, seen.quick) if isinstance(seen.passage, WritingPassage) else None
+    ),
     "influence": influence,
     "neighbours": neighbours,
     "example": lambda seen: gate_example(),
 }
-PARTS = tuple(MAKERS)
 
 
 @dataclass(frozen=True)
@@ -99,14 +101,17 @@ class Question:
     """What is to be looked into.
 
     text: as for predict. target: what should come out: a label, tags or a text; None: what the model says.
-    replaced: by place, counted from 1, the token that stands there instead; None: nothing. clamps: units of
-    gates or states that are held. parts: what is to be found out; None: everything. around: other texts,
-    whose states lie on the map of states.
+    replaced: by place, counted from 1, the token that stands there instead; None: nothing. forced: the same
+    for tokens that are written. clamps: units of gates or states that are held. parts: what is to be found
+    out; None: everything. around: other texts, whose states lie on the map of states.
+
+    >>> question = Question("the cats sleep", replaced={2: "cat"}, clamps=[Clamp.read("c:3=0")])
     """
 
     text: str
     target: str | None = None
     replaced: dict[int, str | None] = field(default_factory=dict)
+    forced: dict[int, str] = field(default_factory=dict)
     clamps: Sequence[Clamp] = ()
     parts: Sequence[str] | None = None
     around: Sequence[str] = ()
@@ -122,8 +127,12 @@ def inspect(task: AnyTask, model: nn.Module, question: Question, *, run: str = "
         passage = _passage(task, asked, question, changes)
         seen = Observation(passage, model, clamps, asked)
         if not seen.places:
-            passage.notes.append("The network is not recurrent: it has no gates, states or gradients through time.")
-        found = {part: MAKERS[part](seen) for part in parts if seen.places or part not in ("gates", "gradients")}
+            passage.notes.append(
+                "The network is not recurrent: it has no gates, states or gradients through time."
+            )
+        found = {
+            part: MAKERS[part](seen) for part in parts if seen.places or part not in ("gates", "gradients")
+        }
         if question.around and "neighbours" in parts:
             found["neighbours"] = neighbours(seen, _around(task, model, question, clamps))
     answer = passage.prediction.line
@@ -148,6 +157,15 @@ def _passage(task: AnyTask, model: nn.Module, question: Question, changes: list[
         passage = passage_of(task, model, passage.changed(place, token), target)
         became = "is left out" if token is None else f"is replaced by {token!r}"
         changes.append(f"token {place}, {before[place - 1]!r}, {became}")
+    for place, token in sorted(question.forced.items()):
+        if not isinstance(passage, WritingPassage):
+            raise ArgumentError(f"{task.config.task} writes nothing; no token can be forced")
+        prefix = passage.forced(place, token)
+        task = task.reconfigured(changed(task.config, {"decoding.prefix": prefix}))
+        assert task.generation is not None
+        task.generation.check(lookup(task.config, "decoding"))
+        passage = passage_of(task, model, passage.text, target)
+        changes.append(f"written token {place} is forced to be {token!r}")
     return passage
 
 
@@ -163,18 +181,3 @@ def _around(task: AnyTask, model: nn.Module, question: Question, clamps: list[Cl
 def _clamp(clamp: Clamp) -> str:
     layer = "" if clamp.layer is None else f" of layer {clamp.layer}"
     return f"unit {clamp.unit} of {clamp.name}{layer} is held at {clamp.value:g}"
-
-
-def check_parts(parts: Sequence[str] | None) -> Sequence[str]:
-    if parts is None:
-        return PARTS
-    for part in parts:
-        if part not in PARTS:
-            raise ArgumentError(f"part is {part!r}; {nearest(part, PARTS)}")
-    return parts
-
-
-def written(inspections: Sequence[Inspection]) -> str:
-    """All of them as JSON."""
-    rows = [one.as_json() for one in inspections]
-    return json.dumps(rows[0] if len(rows) == 1 else rows, ensure_ascii=False, allow_nan=False) + "\n"

@@ -55,7 +55,9 @@ def neighbours(seen: Observation, others: list[Observation] | None = None) -> Ne
             similar = unit @ unit[index[token]]
             similar[index[token]] = -2.0
             best = similar.topk(min(NEAREST, len(names) - 1))
-            nearest[token] = [(names[place], value) for value, place in zip(*(one.tolist() for one in best), strict=True)]
+            nearest[token] = [
+                (names[place], value) for value, place in zip(*(one.tolist() for one in best), strict=True)
+            ]
         shown = list(dict.fromkeys([*(index[token] for token in tokens), *range(min(MAPPED, len(names)))]))
         places, word_shares = principal_plane(E[shown])
         words = [
@@ -69,7 +71,10 @@ def neighbours(seen: Observation, others: list[Observation] | None = None) -> Ne
 def embedding_of(seen: Observation) -> tuple[list[str], Tensor] | None:
     """The tokens that the passage may read, and their learned vectors; None where they have none."""
     model = seen.model
-    holder = next((one for name in ("words", "tokens", "source") if (one := getattr(model, name, None)) is not None), model)
+    holder = next(
+        (one for name in ("words", "tokens", "source") if (one := getattr(model, name, None)) is not None),
+        model,
+    )
     found = getattr(holder, "embedding", None)
     if not isinstance(found, Embedding) or found.weight is None:
         return None

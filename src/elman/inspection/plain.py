@@ -22,7 +22,9 @@ def plain(value: object) -> Plain:
     [0.1235, None, [1, 'a']]
     """
     if is_dataclass(value) and not isinstance(value, type):
-        shown = {one.name: getattr(value, one.name) for one in fields(value) if one.metadata.get("shown", True)}
+        shown = {
+            one.name: getattr(value, one.name) for one in fields(value) if one.metadata.get("shown", True)
+        }
         return {name: plain(part) for name, part in shown.items()}
     if isinstance(value, np.ndarray):
         return plain(value.tolist())

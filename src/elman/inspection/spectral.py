@@ -1,4 +1,4 @@
-"""The largest singular values of Jacobians that nobody writes down: Lanczos' bidiagonalisation, all rows at once."""
+"""The largest singular values of Jacobians that nobody writes down, by Lanczos' bidiagonalisation."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ def largest_singular_values(inputs: Sequence[Tensor], outputs: Sequence[Tensor])
     """(B,) for outputs that were computed from inputs, row by row: of each row the norm of ∂outputs/∂inputs.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64, requires_grad=True)
-    >>> largest_singular_values([x], [3 * x * x])
-    tensor([ 6., 12.], dtype=torch.float64)
+    >>> largest_singular_values([x], [3 * x * x]).round().tolist()
+    [6.0, 12.0]
     """
     jacobian = Jacobian(inputs, outputs)
     like, B, N = inputs[0], len(inputs[0]), jacobian.inputs_wide
@@ -49,27 +49,36 @@ class Jacobian:
     def push(self, v: Tensor) -> Tensor:
         if not self._pulled.requires_grad:
             return v.new_zeros(len(v), self.outputs_wide)
-        return torch.autograd.grad(
-            self._pulled, self._vector, v, retain_graph=True, materialize_grads=True
-        )[0]
+        return torch.autograd.grad(self._pulled, self._vector, v, retain_graph=True, materialize_grads=True)[
+            0
+        ]
 
     def pull(self, u: Tensor) -> Tensor:
         return self._pull(u, create_graph=False)
 
     def _pull(self, u: Tensor, *, create_graph: bool) -> Tensor:
         parts = u.split([one[0].numel() for one in self.outputs], 1)
-        pairs = [(one, part.view_as(one)) for one, part in zip(self.outputs, parts, strict=True) if one.requires_grad]
+        pairs = [
+            (one, part.view_as(one))
+            for one, part in zip(self.outputs, parts, strict=True)
+            if one.requires_grad
+        ]
         if not pairs:
             return u.new_zeros(len(u), self.inputs_wide)
         reached, vectors = zip(*pairs, strict=True)
         found = torch.autograd.grad(
-            reached, self.inputs, vectors, retain_graph=True, create_graph=create_graph, materialize_grads=True
+            reached,
+            self.inputs,
+            vectors,
+            retain_graph=True,
+            create_graph=create_graph,
+            materialize_grads=True,
         )
         return torch.cat([one.flatten(1) for one in found], 1)
 
 
 def _apart(vector: Tensor, others: Sequence[Tensor]) -> Tensor:
-    """What is left of the vectors (B, N) beside the others, which are orthogonal; twice, for rounding's sake."""
+    """What is left of the vectors (B, N) beside the others, which are orthogonal; twice, for rounding."""
     if not others:
         return vector
     basis = torch.stack(list(others), 1)  # (B, n, N)

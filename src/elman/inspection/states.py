@@ -64,9 +64,15 @@ def _strips_of(seen: Observation, place: Place) -> list[Strip]:
     chosen = seen.losses.detach().neg().exp().tolist() if strand.answers else None
     outputs = seen.passage.outputs if strand.answers and not seen.passage.search else None
     known = signals(strand.tokens, chosen, outputs)
-    gates = {name: torch.cat([step[name] for step in track.gates]) for name in track.gates[0]} if track.gates else {}
+    gates = (
+        {name: torch.cat([step[name] for step in track.gates]) for name in track.gates[0]}
+        if track.gates
+        else {}
+    )
     fields = track.states[0]._fields
-    states = {name: torch.cat([state[i].flatten(1) for state in track.states]) for i, name in enumerate(fields)}
+    states = {
+        name: torch.cat([state[i].flatten(1) for state in track.states]) for i, name in enumerate(fields)
+    }
     found = []
     for kind, values in (("gate", gates), ("state", states)):
         for name, rows in values.items():
@@ -105,7 +111,9 @@ def signals(
         "bracket depth": depths,
         "capital": [float(token[:1].isupper()) for token in tokens],
         "digit": [float(any(map(str.isdigit, token))) for token in tokens],
-        "punctuation": [float(bool(token) and all(unicodedata.category(c)[0] in "PS" for c in token)) for token in tokens],
+        "punctuation": [
+            float(bool(token) and all(unicodedata.category(c)[0] in "PS" for c in token)) for token in tokens
+        ],
         "space": [float(token.isspace()) for token in tokens],
         "length": [float(len(token)) for token in tokens],
     }

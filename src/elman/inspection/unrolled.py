@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from elman.inspection.observation import Observation
-from elman.inspection.passages import TOP, ClassifyPassage
+from elman.inspection.passages import TOP
+from elman.inspection.word_passages import ClassifyPassage
 from elman.models.generator import Generator
 from elman.models.seq2seq import Seq2Seq
 
@@ -48,14 +49,20 @@ def unroll(seen: Observation) -> list[UnrolledNetwork]:
     """All networks of the passage, in the order in which they read."""
     passage, networks = seen.passage, []
     count = min(TOP, seen.chances.shape[1])
-    best = [list(zip(*pair, strict=True)) for pair in zip(*(part.tolist() for part in seen.chances.topk(count)), strict=True)]
+    best = [
+        list(zip(*pair, strict=True))
+        for pair in zip(*(part.tolist() for part in seen.chances.topk(count)), strict=True)
+    ]
     tops: list[Top] = [[(passage.names[number], chance) for chance, number in row] for row in best]
     chosen = seen.losses.detach().neg().exp().tolist()
     for strand in passage.strands:
         places = [place for place in seen.places if place.strand is strand]
         network = places[0].network if places else None
         directions = network.directions if network is not None else 1
-        norms = [[float(torch.linalg.vector_norm(state[0].detach())) for state in place.track.states] for place in places]
+        norms = [
+            [float(torch.linalg.vector_norm(state[0].detach())) for state in place.track.states]
+            for place in places
+        ]
         layers = [norms[first : first + directions] for first in range(0, len(norms), directions)]
         so_far = passage.so_far(seen.quick) if isinstance(passage, ClassifyPassage) else []
         steps = []
@@ -68,7 +75,9 @@ def unroll(seen: Observation) -> list[UnrolledNetwork]:
             own = top[0][0] if top else None
             steps.append(UnrolledStep(t + 1, token, origin, output, chance, own, top, sizes))
         cell, widths = (network.cell_class.__name__, list(network.hidden_sizes)) if network else ("", [])
-        networks.append(UnrolledNetwork(strand.name, cell, widths, directions, _start(seen, strand.name), steps))
+        networks.append(
+            UnrolledNetwork(strand.name, cell, widths, directions, _start(seen, strand.name), steps)
+        )
     return networks
 
 
@@ -78,6 +87,7 @@ def _start(seen: Observation, name: str) -> str:
     if isinstance(model, Generator):
         return f"σ(W x) of the class {seen.passage.text}"
     if isinstance(model, Seq2Seq) and name == "decoder":
-        return f"handed over by the encoder: {model.bridge.policy}"
+        policy = model.bridge.policy
+        return "zeros" if policy == "zero" else f"what the encoder hands over, by {policy}"
     learned = any(place.network.initial_state == "learned" for place in seen.places)
     return "a learned state" if learned else "zeros"

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import unwrap
-from types import FrameType
-from typing import Any, NamedTuple
+from types import CodeType, FrameType
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from elman.cells.base import Cell
 from elman.errors import ArgumentError, nearest
 from elman.layers.rnn import RNN
-from elman.models.embedding import Embedding
+from elman.models.embedding import Embedding, Words
 from elman.recurrence.contract import NO_NOISE, LoopCell, Noise, Product, State, StepInput, Unrolled
 from elman.recurrence.loop import unroll_parts
 from elman.recurrence.replay import Replay
@@ -75,9 +75,7 @@ class Track:
 
     def joined(self, other: Track) -> Track:
         start = other.start if self.start is None else self.start
-        return Track(
-            self.inputs + other.inputs, self.gates + other.gates, self.states + other.states, start
-        )
+        return Track(self.inputs + other.inputs, self.gates + other.gates, self.states + other.states, start)
 
 
 class WatchedCell:
@@ -95,9 +93,13 @@ class WatchedCell:
             names = (*names, *(name for name in self.named if name not in names))
         for clamp in clamps:
             if clamp.name not in names:
-                raise ArgumentError(f"clamp: no gate or state is called {clamp.name!r}; {nearest(clamp.name, names)}")
+                raise ArgumentError(
+                    f"clamp: no gate or state is called {clamp.name!r}; {nearest(clamp.name, names)}"
+                )
             if not 1 <= clamp.unit <= cell.hidden_size:
-                raise ArgumentError(f"clamp: there is no unit {clamp.unit}; there are 1 to {cell.hidden_size}")
+                raise ArgumentError(
+                    f"clamp: there is no unit {clamp.unit}; there are 1 to {cell.hidden_size}"
+                )
         self.codes = {
             unwrap(own).__code__ for kind in type(cell).__mro__ if (own := vars(kind).get("step")) is not None
         }
@@ -117,14 +119,16 @@ class WatchedCell:
         if self.replay is not None:
             values = self.replay.values(x, s, product)
             new = self.State(*(values[self.named[name].index] for name in self.State._fields))
-            found = {name: values[node.index] for name, node in self.named.items()}
+            found: dict[str, object] = {name: values[node.index] for name, node in self.named.items()}
         else:
             with _locals_of(self.codes) as found:
                 new = self.step_of.step(x, s, product)
             for clamp in self.clamps:
                 new = new._replace(**{clamp.name: clamp.hold(getattr(new, clamp.name))})
         self.gates.append({name: value for name, value in found.items() if self._is_shown(name, value, s)})
-        return new
+        return self.State(
+            *(torch.as_tensor(part).clone() for part in new)
+        )  # a state is what later steps read
 
     def _is_shown(self, name: str, value: object, s: State) -> bool:
         if not isinstance(value, Tensor) or not value.is_floating_point() or name in self.State._fields:
@@ -150,7 +154,7 @@ class Watch:
     """A model to look into: a copy in float64 that runs as in evaluation, and what its cells did.
 
     >>> watch = Watch(RNN("lstm", 3, 4))
-    >>> _ = watch.model(torch.randn(1, 5, 3))
+    >>> _ = watch.model(torch.randn(1, 5, 3).double())
     >>> [track] = watch.tracks(watch.model, steps=5)
     >>> sorted(track[0].gates[0]), len(track[0].states)
     (['f', 'i', 'o', 'z'], 5)
@@ -161,10 +165,11 @@ class Watch:
         if double:
             self.model.double()
         self._calls: dict[int, list[Track]] = {}
+        letters = [one.spelling for one in self.model.modules() if isinstance(one, Words)]
         for network in self.model.modules():
             if isinstance(network, Embedding) and network.weight is None and double:
                 network.__dict__["forward"] = partial(_one_hot, network.V)
-            if isinstance(network, RNN):
+            if isinstance(network, RNN) and network not in letters:  # whatever reads the letters of words
                 network.backend, network.piece = "loop", None
                 for depth in range(network.layers):
                     own = [clamp for clamp in clamps if clamp.layer in (None, depth + 1)]
@@ -174,7 +179,9 @@ class Watch:
     def tracks(self, network: RNN, steps: int) -> list[list[Track]]:
         """By layer and direction what the cells of a network did in their next so many steps."""
         found = [self._next(cell, steps) for cell in network.all_cells()]
-        return [found[first : first + network.directions] for first in range(0, len(found), network.directions)]
+        return [
+            found[first : first + network.directions] for first in range(0, len(found), network.directions)
+        ]
 
     def clear(self) -> None:
         for calls in self._calls.values():
@@ -209,7 +216,9 @@ class Watch:
             return Unrolled(zero_padding(outputs, lengths), cell.O(final), final)
 
         cell.__dict__["forward"] = forward
-        cell.register_forward_pre_hook(lambda *_: None)  # cells that somebody listens to are called one by one
+        cell.register_forward_pre_hook(
+            lambda *_: None
+        )  # cells that somebody listens to are called one by one
 
 
 def _one_hot(V: int, ids: Tensor) -> Tensor:
@@ -255,9 +264,9 @@ def _held(clamps: Sequence[Clamp], named: Mapping[str, Node]) -> dict[int, Calla
 
 
 @contextmanager
-def _locals_of(codes: set[Any]) -> Iterator[dict[str, Any]]:
+def _locals_of(codes: set[CodeType]) -> Iterator[dict[str, object]]:
     """Collects the variables that these functions have when they return."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     before = sys.getprofile()
 
     def note(frame: FrameType, event: str, argument: object) -> None:
