@@ -1,254 +1,143 @@
 """The proving ground: what one command gives on data that nobody tuned for, beside what a user would do.
 
-    ELMAN_DATA=…/data python benchmarks/defaults.py [--sets sms,mr] [--sizes 100,300] [--seeds 3] [--jobs 2]
+    ELMAN_DATA=…/data python benchmarks/defaults.py [--task tag] [--sets sms,mr] [--sizes 100,300] [--jobs 16]
 
-Classification sets of $ELMAN_DATA × training sizes × seeds, with nothing set. Beside them, on the same
-examples: TF-IDF and logistic regression on words and on letters, naive Bayes. What was measured is kept in a
-file by set, size, seed, contender and the code that decides, so that a run goes on where it was stopped. Sets
-are in two halves: defaults were chosen on the first, and nothing was chosen on the second.
+Sets of $ELMAN_DATA × training sizes × seeds, with nothing set but what only a user can know (that a
+pronunciation is made of phonemes, say). Beside it, on the same examples: TF-IDF and logistic regression on
+words and on letters, naive Bayes; the most frequent tag, a CRF with features (python-crfsuite); copying, and
+a memory that knows endings; Kneser–Ney n-grams. Every measurement is a line of a file, with the code and the
+settings that it is of, so that a run goes on where it was stopped; files of several machines are put together
+by cat. Sets are in two halves: on the first, defaults were chosen, and on the second nothing was.
 """
 
 import argparse
-import csv
-import hashlib
-import io
 import json
-import lzma
-import math
 import os
-import random
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import mean
+from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-Example = tuple[str, str]  # text, label
+from proving.measures import count, packed
+from proving.ours import Result, code_key, measure
+from proving.peers import PEERS, answers
+from proving.sets import SETS, Split, drawn, read_set
+from proving.table import OURS, TITLES, Record, calibration, table
+
 SIZES = (100, 300, 1000, 3000, 0)  # 0: all
-MOST_TESTED = 2000
-CHOSEN_ON = (
-    *("sst2", "sms", "mr", "waimai", "news4", "cr", "names", "atis", "askubuntu", "subj", "langid", "r8"),
-    "mpqa",
-)
-OURS, PEERS = "elman", ("words", "letters", "bayes")
+LARGE = 3000  # training examples from which on one seed is enough
+MARK = "<!-- what benchmarks/defaults.py measured -->"
 
 
-def lines_of(path: Path) -> list[str]:
-    packed = path.with_name(f"{path.name}.xz")
-    if packed.exists():
-        return lzma.decompress(packed.read_bytes()).decode().split("\n")
-    return path.read_text(encoding="utf-8").split("\n")
+class Cell(NamedTuple):
+    """A measurement: who learns from so many examples of a set, drawn with this seed."""
+
+    set: str
+    size: int
+    seed: int
+    contender: str
+
+    def key(self, code: str, settings: list[str]) -> tuple[object, ...]:
+        """What its result depends on; that of a peer on no code of ours."""
+        ours = (code, *settings) if self.contender in (OURS, "ngram") else ()
+        return *self, *ours
 
 
-def tab_separated(path: Path) -> list[Example]:
-    found = (line.split("\t", 1) for line in lines_of(path) if "\t" in line)
-    return [(text, label) for label, text in found if text.strip()]
-
-
-def table(path: Path, text: str, label: str) -> list[Example]:
-    rows = csv.DictReader(io.StringIO("\n".join(lines_of(path))))
-    return [(row[text], row[label]) for row in rows if row[text].strip()]
-
-
-def marked(path: Path) -> list[Example]:
-    return [(line[2:], line[0]) for line in lines_of(path) if line.strip()]
-
-
-def parallel(folder: Path) -> list[Example]:
-    both = zip(lines_of(folder / "seq.in"), lines_of(folder / "label"), strict=False)
-    return [(text, label) for text, label in both if text.strip()]
-
-
-def read_set(data: Path, name: str) -> tuple[list[Example], list[Example], list[Example]]:
-    """Training, validation (empty: none is given) and test examples."""
-    more, parts = data / "more" / "classify", ("train", "dev", "test")
-    fields = {"banking77": ("text", "category"), "waimai": ("review", "label")}
-    if name in ("sst2", "sst5"):
-        kind = "binary" if name == "sst2" else "fine"
-        found = [marked(data / "classify" / "sst" / f"stsa.{kind}.{part}") for part in parts]
-    elif name in ("sms", "names"):
-        folder = data / "classify" / {"sms": "sms_spam", "names": "names"}[name]
-        found = [tab_separated(folder / f"{name}.{part}.tsv") for part in parts]
-    elif name in ("snips", "atis"):
-        folder = data / ("tagging" if name == "snips" else "more/tagging") / name
-        found = [parallel(folder / part) for part in ("train", "valid", "test")]
-    elif name in fields:
-        found = [table(more / name / f"{name}.{part}.csv", *fields[name]) for part in parts]
-    elif name in ("chatbot", "askubuntu", "webapps"):
-        train, test = (
-            tab_separated(more / "tiny_intents" / f"{name}.{part}.tsv") for part in ("train", "test")
-        )
-        found = [train, [], test]
-    else:
-        own = {"cr": "custrev", "news4": "newsgroups4"}.get(name, name)
-        found = [tab_separated(more / own / f"{own}.{part}.tsv") for part in parts]
-    train, dev, test = found
-    return train, dev, test[:MOST_TESTED]
-
-
-SETS = (
-    *("sst2", "sst5", "sms", "names", "snips", "atis", "banking77", "waimai", "clinc150", "cr", "mpqa", "mr"),
-    *("subj", "langid", "r8", "news4", "chatbot", "askubuntu", "webapps"),
-)
-
-
-def drawn(examples: list[Example], size: int, seed: int) -> list[Example]:
-    """So many examples, others for every seed; 0: all."""
-    shuffled = sorted(examples)
-    random.Random(seed).shuffle(shuffled)
-    return shuffled[:size] if size else shuffled
-
-
-def by_elman(train: list[Example], dev: list[Example], test: list[Example], seed: int) -> tuple[float, float]:
-    """The accuracy of one command with nothing set, and its seconds."""
-    with tempfile.TemporaryDirectory() as folder:
-        files = {"train": train, "dev": dev, "test": test}
-        for name, examples in files.items():
-            rows = (json.dumps({"text": text, "label": label}) for text, label in examples)
-            (Path(folder) / f"{name}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
-        command = [sys.executable, "-c", "from elman.cli.main import run; run()"]
-        options = ["--train", f"{folder}/train.jsonl", "--out", f"{folder}/run", "--quiet"]
-        options += ["--dev", f"{folder}/dev.jsonl"] if dev else []
-        options += ["--set", f"training.seed={seed}"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
-        begin = time.perf_counter()
-        subprocess.run(
-            [*command, "train", "classify", *options], check=True, env=environment, capture_output=True
-        )
-        seconds = time.perf_counter() - begin
-        asked = [*command, "evaluate", f"{folder}/run", f"{folder}/test.jsonl", "--json"]
-        found = subprocess.run(asked, check=True, env=environment, capture_output=True, text=True)
-        return float(json.loads(found.stdout)["accuracy"]), seconds
-
-
-def by_scikit_learn(kind: str, train: list[Example], test: list[Example]) -> tuple[float, float]:
-    from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.naive_bayes import MultinomialNB
-    from sklearn.pipeline import make_pipeline
-
-    begin = time.perf_counter()
-    if kind == "words":
-        model = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=300))
-    elif kind == "letters":
-        letters = TfidfVectorizer(analyzer="char_wb", ngram_range=(1, 4), sublinear_tf=True)
-        model = make_pipeline(letters, LogisticRegression(max_iter=300))
-    else:
-        model = make_pipeline(CountVectorizer(), MultinomialNB())
-    try:
-        model.fit([text for text, _ in train], [label for _, label in train])
-    except ValueError:  # no word, or one label
-        return 0.0, 0.0
-    said = model.predict([text for text, _ in test])
-    right = mean(float(a == label) for a, (_, label) in zip(said, test, strict=True))
-    return right, time.perf_counter() - begin
-
-
-def code_key() -> str:
-    """What decides what a classifier is: when it changes, ours is measured again."""
-    names = (
-        "tasks/classify.py",
-        "tasks/words.py",
-        "tasks/defaults.py",
-        "tasks/beside.py",
-        "models/classifier.py",
-    )
-    names += ("models/shortcut.py", "text/ngrams.py", "text/fields.py", "training/loop.py")
-    text = "".join((ROOT / "src" / "elman" / name).read_text(encoding="utf-8") for name in names)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def cells(names: list[str], sizes: list[int], seeds: int, data: Path) -> Iterator[tuple[str, int, int]]:
+def cells(
+    names: list[str], sizes: list[int], seeds: int, data: Path, contenders: list[str]
+) -> Iterator[Cell]:
     for name in names:
-        whole = len(read_set(data, name)[0])
+        whole = len(read_set(data, name).train)
         for size in sizes:
             if size < whole:
-                large = not size and whole > MOST_TESTED
-                yield from ((name, size, seed) for seed in range(1 if large else seeds))
+                one = (size or whole) >= LARGE or SETS[name].task == "lm"
+                for seed in range(1 if one else seeds):
+                    everyone = (*PEERS[SETS[name].task], OURS)
+                    yield from (Cell(name, size, seed, own) for own in everyone if own in contenders)
 
 
-def measure(cell: tuple[str, int, int], contender: str, data: Path) -> tuple[float, float]:
-    name, size, seed = cell
-    train, dev, test = read_set(data, name)
-    train = drawn(train, size, seed)
-    if contender == OURS:
-        return by_elman(train, dev, test, seed)
-    return by_scikit_learn(contender, train, test)
+def measured(cell: Cell, data: Path, settings: list[str]) -> Result:
+    one, split = SETS[cell.set], read_set(data, cell.set)
+    split = Split(drawn(split.train, cell.size, cell.seed), split.dev, split.test)
+    if cell.contender in (OURS, "ngram"):
+        baseline = None if cell.contender == OURS else "ngram"
+        return measure(one, split, cell.seed, baseline=baseline, more=[] if baseline else settings)
+    begin = time.perf_counter()
+    said = answers(cell.contender, split.train, [question for question, _ in split.test])
+    seconds = time.perf_counter() - begin
+    return Result(count(one.measure, said, [true for _, true in split.test]), seconds, {})
 
 
-def report(found: dict[str, list[float]], names: list[str], sizes: list[int], data: Path, key: str) -> None:
-    """A table by set and size: ours, the best peer, and whether ours is within a standard error of it."""
-    print(
-        "| set | half | size | " + " | ".join((*PEERS, OURS)) + " | ours − best | standard error | seconds |"
-    )
-    print("|---|---|---|" + "---|" * (len(PEERS) + 4))
-    judged: list[tuple[str, float, float]] = []
-    for name in names:
-        test = len(read_set(data, name)[2])
-        for size in sizes:
-            rows = {}
-            for contender in (*PEERS, OURS):
-                own = key if contender == OURS else ""
-                seeds = [found.get(f"{name} {size} {seed} {contender} {own}") for seed in range(9)]
-                rows[contender] = [one for one in seeds if one]
-            if not all(rows.values()):
-                continue
-            right = {contender: mean(one[0] for one in own) for contender, own in rows.items()}
-            best = max(right[peer] for peer in PEERS)
-            error = math.sqrt(best * (1 - best) / test)
-            half = "chosen on" if name in CHOSEN_ON else "apart"
-            judged.append((half, right[OURS] - best, error))
-            figures = " | ".join(f"{100 * right[contender]:.1f}" for contender in (*PEERS, OURS))
-            seconds = mean(one[1] for one in rows[OURS])
-            print(
-                f"| {name} | {half} | {size or 'all'} | {figures} | {100 * (right[OURS] - best):+.1f} "
-                f"| {100 * error:.1f} | {seconds:.0f} |"
-            )
-    for half in ("chosen on", "apart"):
-        own = [(gain, error) for of, gain, error in judged if of == half]
-        if own:
-            within = mean(float(gain >= -error) for gain, error in own)
-            beyond = sum(gain < -2 * error for gain, error in own)
-            print(
-                f"\n{half}: {len(own)} cells; at most a standard error below the best peer: {within:.0%}; "
-                f"beyond two: {beyond}; mean gain {100 * mean(gain for gain, _ in own):+.1f} points"
-            )
+def kept_in(path: Path) -> list[Record]:
+    """The measurements of a file, one a line, or lists of them."""
+    lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
+    found = (json.loads(line) for line in lines if line.strip())
+    return [record for one in found for record in (one if isinstance(one, list) else [one])]
 
 
-def main() -> None:
+def write_page(path: Path, lines: list[str]) -> None:
+    """Put the tables behind the mark of a page, whose words are kept."""
+    words = path.read_text(encoding="utf-8").partition(MARK)[0]
+    path.write_text(f"{words}{MARK}\n\n" + "\n".join(lines).rstrip() + "\n", encoding="utf-8")
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--task", choices=list(TITLES), help="the sets of one task")
+    parser.add_argument("--sets", help="some of them, by name")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--kept", type=Path, default=Path("defaults.json"), help="where results are kept")
+    everyone = [OURS, *(peer for peers in PEERS.values() for peer in peers)]
+    parser.add_argument("--contenders", default=",".join(everyone))
+    parser.add_argument("--set", action="append", default=[], dest="settings", help="a setting of ours")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--minutes-total", type=float, default=float("inf"), help="begin nothing after these")
+    parser.add_argument("--kept", type=Path, default=Path("defaults.jsonl"), help="where results are kept")
     parser.add_argument("--report", action="store_true", help="measure nothing, and print what is kept")
-    given = parser.parse_args()
-    data, names = Path(os.environ["ELMAN_DATA"]), given.sets.split(",")
-    sizes, key = [int(size) for size in given.sizes.split(",")], code_key()
-    found: dict[str, list[float]] = json.loads(given.kept.read_text()) if given.kept.exists() else {}
-    jobs = []
-    for cell in () if given.report else cells(names, sizes, given.seeds, data):
-        for contender in (*PEERS, OURS):
-            place = f"{' '.join(map(str, cell))} {contender} {key if contender == OURS else ''}"
-            if place not in found:
-                jobs.append((place, cell, contender))
+    parser.add_argument("--any-code", action="store_true", help="report also what other code measured")
+    parser.add_argument("--page", type=Path, help="write the tables into this page")
+    parser.add_argument("--line", action="store_true", help="print what was measured as one line of JSON")
+    return parser.parse_args()
 
-    def work(job: tuple[str, tuple[str, int, int], str]) -> None:
-        place, cell, contender = job
-        found[place] = list(measure(cell, contender, data))
-        print(f"· {place}: {found[place][0]:.3f} in {found[place][1]:.0f} s", file=sys.stderr, flush=True)
-        given.kept.write_text(json.dumps(found))
+
+def main() -> None:
+    given, begin, code = arguments(), time.monotonic(), code_key()
+    data = Path(os.environ["ELMAN_DATA"])
+    names = given.sets.split(",") if given.sets else [n for n in SETS if given.task in (None, SETS[n].task)]
+    sizes = [int(size) for size in given.sizes.split(",")]
+    records = kept_in(given.kept)
+    known = {tuple(record["key"]) for record in records}
+    wanted = cells(names, sizes, given.seeds, data, given.contenders.split(","))
+    open_ = [] if given.report else [one for one in wanted if one.key(code, given.settings) not in known]
+
+    def work(cell: Cell) -> Record | None:
+        if time.monotonic() - begin > 60 * given.minutes_total:
+            return None
+        found = measured(cell, data, given.settings)
+        record = {**cell._asdict(), "key": cell.key(code, given.settings), "seconds": round(found.seconds, 1)}
+        record |= {"more": found.more, "examples": len(found.counts), "counts": packed(found.counts)}
+        with given.kept.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        print(f"· {' '.join(map(str, cell))}: {found.seconds:.0f} s", file=sys.stderr, flush=True)
+        return record
 
     with ThreadPoolExecutor(given.jobs) as pool:
-        list(pool.map(work, jobs))
-    report(found, names, sizes, data, key)
+        new = [one for one in pool.map(work, open_) if one is not None]
+    if given.line:
+        print(json.dumps(new))
+        return
+    told = [one for one in kept_in(given.kept) if one["set"] in names]
+    if not given.any_code:
+        told = [one for one in told if tuple(one["key"]) == Cell(*one["key"][:4]).key(code, given.settings)]
+    lines = [line for task in TITLES for line in table(told, task)]
+    lines += calibration([one for one in told if SETS[one["set"]].task == "classify"])
+    if given.page:
+        write_page(given.page, lines)
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

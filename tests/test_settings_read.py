@@ -273,10 +273,10 @@ UNREAD = {
         ["training.regularisation=0.1"],
         "it is read with training.regulariser = 'l1' or 'l2'",
     ),
-    "temperature of a beam": (
+    "beam of a temperature": (
         "lm",
         ["decoding.beam=4", "decoding.temperature=0.5"],
-        "'beam' of decoding.strategy does not read it, diverse and sample would",
+        "'sample' of decoding.strategy does not read it, beam would",
     ),
     "beam of greedy": (
         "lm",

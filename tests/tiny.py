@@ -42,6 +42,16 @@ SMALL = {
     "model.embedding": 8,
     "model.dropout": 0.3,
 }
+AWD = {  # what AWD-LSTM adds to a language model
+    "model.hidden": "[12,8]",
+    "model.layer_dropout": 0.2,
+    "model.embedding_dropout": 0.1,
+    "model.weight_drop": 0.3,
+    "training.truncate": 14,
+    "training.vary_truncate": True,
+    "training.activation_regularisation": 2.0,
+    "training.temporal_regularisation": 1.0,
+}
 RUNS = {  # name: (task, settings)
     "lm-stream": (
         "lm",

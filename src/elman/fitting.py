@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,11 +17,12 @@ import torch
 
 from elman.config import Config, changed, merge, part_names, validate
 from elman.errors import ArgumentError, DataError, ElmanError
-from elman.predictor import Predictor, checked, load
+from elman.predictor import Predictor, load
 from elman.presentation.card import write_card
 from elman.presentation.progress import Progress
 from elman.presentation.report import write_report
 from elman.registry import TASKS, named_code
+from elman.tasks.asked import checked
 from elman.tasks.base import AnyTask
 from elman.text.columns import counted
 from elman.training.inheriting import inherited
@@ -45,6 +47,7 @@ def fit(
     out: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     start: str | Path | None = None,
+    minutes: float | None = None,
     verbose: bool = False,
 ) -> Predictor:
     """Train a model from lists: what ``elman train`` does with a file, and what ``elman.load`` gives then.
@@ -56,6 +59,7 @@ def fit(
     out: the folder of a run to keep, with the examples in it; without it, nothing stays on the disk.
     settings: as ``{"model.hidden": 64, "training.epochs": 3}``. verbose: progress on stderr.
     start: a run whose weights it starts from, as ``elman train --from``.
+    minutes: that it may take; updates, and if need be the size of the network, are chosen for it.
 
     The same examples, settings and seed give the same model as from a file, and the random numbers of the
     caller stay as they were. Ctrl-C ends a training with ``KeyboardInterrupt``; a run that is kept can be
@@ -67,13 +71,15 @@ def fit(
     >>> model.predict(["a good film"])
     ['pos']
     """
+    began = time.perf_counter()
     kind: type[AnyTask] = TASKS.find(task)
     columns, first = {"train": _columns(kind, task, inputs, outputs)}, _plural(kind.roles[0])
     names = {"train": first, "dev": f"dev {first}"}
     if dev is not None:
         columns["dev"] = _columns(kind, task, *_dev_parts(kind, dev), within="dev ")
     origins = [] if start is None else [open_origin(Path(start))]
-    config = _config(task, settings or {}, origins)
+    said = {**(settings or {}), **({} if minutes is None else {"training.minutes": minutes})}
+    config = _config(task, said, origins)
     with _folder(out) as run, _own_state():
         there = run.exists()
         files = {part: run.resolve() / f"{part}.jsonl" for part in columns}
@@ -82,7 +88,7 @@ def fit(
         try:
             for part, path in files.items():
                 write_text(path, "".join(_lines(columns[part])))
-            _train(run, config, verbose=verbose)
+            _train(run, config, began, verbose=verbose)
         except Exception as error:
             if isinstance(error, DataError):
                 _name_place(error, {str(path): names[part] for part, path in files.items()})
@@ -165,12 +171,13 @@ def _lines(columns: Columns) -> Iterator[str]:
         yield json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=False) + "\n"
 
 
-def _train(run: Path, config: Config, *, verbose: bool) -> None:
+def _train(run: Path, config: Config, began: float, *, verbose: bool) -> None:
     trust = Trust(run)
     trust.add(named_code((name for _, name in part_names(config)), None).values())
     progress = Progress(quiet=not verbose)
     try:
-        train_run(run, [progress], _say if verbose else _keep_quiet, lambda prepared, trainer: None, trust)
+        talk = _say if verbose else _keep_quiet
+        train_run(run, [progress], talk, lambda prepared, trainer: None, trust, began=began)
     except Interrupted as stop:
         if stop.number == SIGINT:
             raise KeyboardInterrupt(str(stop)) from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,15 @@ from numpy.typing import NDArray
 from torch import nn
 
 from elman.config import Config, DecodingSettings, changed, check_read, parse_toml, to_toml, validate
-from elman.errors import ArgumentError, DataError, EmptyError, is_text, shortened
+from elman.errors import ArgumentError, DataError, EmptyError, shortened
 from elman.inspection.alignment import Alignment
 from elman.metrics.calibration import Calibration
 from elman.storage.files import write_text
+from elman.tasks.asked import checked
 from elman.tasks.base import AnyTask, Chooser, Measures, Scorer, calibrated, chosen_metric
 from elman.tasks.examples import encoded
 from elman.tasks.generation import Generation, Partners
+from elman.tasks.lm_adaptation import adaptive_reader
 from elman.tasks.predictions import Prediction
 from elman.tasks.withholding import withhold
 from elman.tensors.transfer import find_device
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from elman.inspection.inspection import Inspection, Question
 
 GPU_TIMES = 8  # as many positions go through a GPU at once: it is idle in between
+Scores = Callable[[Sequence[str]], list[list[tuple[str, float]]]]  # as of a ``Scorer``
 SHOWN = 6  # labels that its representation names
 
 
@@ -251,6 +255,11 @@ class Predictor:
         """For each text its tokens, the end marker included, with their natural-log probabilities."""
         return self.scorer().score(self.model, checked(texts, "texts"))
 
+    def adapted(self) -> Scores | None:
+        """What scores texts in turn and learns from them meanwhile, as ``evaluation.*`` says; or None."""
+        reader = adaptive_reader(self.model, self.config)
+        return None if reader is None else partial(self.scorer().score, self.model, reader=reader)
+
     def generate(self, prompts: Iterable[str], *, trace: int | None = None) -> list[Prediction]:
         """What each prompt, class or source becomes, as ``decoding.*`` says; ``trace`` is that of predict."""
         self.generation()
@@ -366,32 +375,3 @@ def size_batches(task: AnyTask, batch: int | None, times: int) -> None:
     task.together, task.positions = batch, times * task.positions
     if task.generation is not None:
         task.generation.writer.together = batch or times * task.generation.writer.together
-
-
-def checked(texts: Iterable[Any], name: str, *, lists: bool = False) -> list[Any]:
-    """The texts as a list; one string is none, for its letters would be taken for texts.
-
-    ``lists``: a text may be a list of strings instead.
-
-    >>> checked(["a", None], "texts")
-    Traceback (most recent call last):
-    elman.errors.ArgumentError: E101: texts[1] is None; it must be a string
-    """
-    if isinstance(texts, (str, bytes)):
-        raise ArgumentError(f"{name} is one string; give a list of them")
-    if not isinstance(texts, Iterable):
-        raise ArgumentError(f"{name} is {texts!r}; give a list of strings")
-    found = list(texts)
-    for number, text in enumerate(found):
-        if lists and isinstance(text, Iterable) and not isinstance(text, (str, bytes)):
-            found[number] = words = checked(text, f"{name}[{number}]")
-            if "" in words:
-                raise ArgumentError(f"{name}[{number}][{words.index('')}] is an empty word; take it out")
-            continue
-        if not isinstance(text, str):
-            wanted = "a string or a list of strings" if lists else "a string"
-            raise ArgumentError(f"{name}[{number}] is {text!r}; it must be {wanted}")
-        if not is_text(text):
-            shown = shortened(text)
-            raise ArgumentError(f"{name}[{number}] is {shown!r}, which is no text; decode its bytes as UTF-8")
-    return found

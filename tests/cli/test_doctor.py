@@ -83,11 +83,12 @@ CLASSIFY = {
 @pytest.mark.parametrize("code", CLASSIFY)
 def test_what_is_wrong_with_labelled_texts_is_a_warning(code, tmp_path):
     lines, count = CLASSIFY[code]
-    exit_code, report = doctor(write(tmp_path / "train.tsv", lines), "--task", "classify")
+    words = ("--set", "text.unit=word") if code in ("one-word", "unspaced") else ()  # not what is chosen
+    exit_code, report = doctor(write(tmp_path / "train.tsv", lines), "--task", "classify", *words)
     one = found(report, code)
     assert (exit_code, one["severity"], one["count"]) == (1, "warning", count)
     assert len(one["places"]) <= 3
-    done = CliRunner().invoke(app, ["doctor", str(tmp_path / "train.tsv"), "--task", "classify"])
+    done = CliRunner().invoke(app, ["doctor", str(tmp_path / "train.tsv"), "--task", "classify", *words])
     assert f"warning  {code}:" in done.stdout
 
 
@@ -241,10 +242,25 @@ def test_pairs_that_do_not_belong_together(tmp_path):
 
 def test_running_text(tmp_path):
     lines = ["Well, this is it.", "", *(f"Here, word{i} comes once." for i in range(50))]
-    code, report = doctor(write(tmp_path / "a.txt", lines), "--task", "lm")
+    path = write(tmp_path / "a.txt", lines)
+    code, report = doctor(path, "--task", "lm", "--set", "text.unit=word")
     assert code == 0
     assert {one["code"] for one in report["findings"]} == {"raw-text", "once-only"}
     assert report["texts"]["text"]["raw"] is True
+    code, report = doctor(path, "--task", "lm")
+    assert (code, report["findings"]) == (0, [])
+    assert report["reasons"]["text.unit"].startswith("since the text is raw and ")
+
+
+def test_the_unit_that_training_chooses_is_told_with_its_reason(tmp_path):
+    path = write(tmp_path / "names.tsv", [f"name{i}\t{'ab'[i % 2]}" for i in range(100)])
+    done = CliRunner().invoke(app, ["doctor", path, "--task", "classify"])
+    assert "text.unit: character, since 100 % of the texts are single words\n" in done.stdout
+    _, report = doctor(path, "--task", "classify")
+    task = make_task(collect("classify", None, {"train": [path]}, None, [], None))
+    prepared = prepare(task)
+    assert report["chosen"]["text.unit"] == task.config.text.unit == "character"
+    assert report["reasons"]["text.unit"] == prepared.statistics.reasons["text.unit"]
 
 
 LAYOUTS = {

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow  # the inner loop leaves it out
 
 PAIRS = "".join(f"{'a ' * length}{end}\t{end} {'a ' * length}\n" for length in range(3) for end in "bc")
 NAMES = {
-    "attentive": "bidirectional LSTM → LSTM, additive attention",
+    "attentive": "bidirectional LSTM → LSTM, bilinear attention",
     "deaf": "bidirectional LSTM → LSTM",
     "mixed": "bidirectional GRU → LSTM",
 }
@@ -58,7 +58,7 @@ def test_runs_stand_side_by_side_in_table_and_picture_A6(runs, pairs, tmp_path):
     assert (done.code, done.err) == (0, f"picture: {out}\n")
     assert out.read_bytes().startswith(b"\x89PNG")
     names, figures, *rows = done.out.splitlines()
-    assert "additive attention" in names
+    assert "bilinear attention" in names
     assert names.endswith("no attention")
     assert figures.count("errors a token") == 2
     expected = [load(runs[name]).evaluate(str(pairs))[0]["by_length"] for name in ("attentive", "deaf")]

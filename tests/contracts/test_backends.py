@@ -15,8 +15,8 @@ from elman.recurrence.cpu import kernel
 from elman.recurrence.triton import launch, module
 from elman.recurrence.unroll import ALL_BACKENDS, BACKENDS, choose, streaming_cell, usable_backends
 from elman.registry import CELLS
+from elman.tensors.transfer import find_device
 from elman.training.precision import usable_precisions
-from elman.training.run import find_device
 
 B, T, D, H = 3, 4, 2, 5
 backends = pytest.mark.parametrize("backend", ALL_BACKENDS, ids=lambda backend: backend.name)

@@ -11,8 +11,8 @@ import pytest
 from fuzzing import Entry, damaged, fuzz, text
 
 from elman.config import VocabularySettings
-from elman.predictor import checked
 from elman.registry import READERS, REGISTRIES, UNITS
+from elman.tasks.asked import checked
 from elman.text.columns import parse_columns
 from elman.text.fields import TextField
 from elman.text.files import inner_ending
@@ -40,12 +40,12 @@ def unit_and_text(random: Random) -> tuple[str, Any]:
 
 
 def check_unit(case: tuple[str, Any], folder: Path) -> None:
-    """Words are joined by one space, all else exactly; what it tells of itself restores it."""
+    """Words have one space where there were some, all else is exact; what it tells of itself restores it."""
     name, given = case
     [given] = checked([given], "texts")
     one = field(name)
     tokens = one.split(given)
-    assert one.join(tokens) == (" ".join(given.split()) if name == "word" else given)
+    assert one.join(tokens) == (" ".join(given.split()) if name in ("word", "wordpunct") else given)
     assert all(tokens)
     assert len(one.readable(tokens)) == len(tokens)
     vocabulary = Vocabulary.build(dict.fromkeys(tokens, 1), alphabet=one.unit.alphabet())

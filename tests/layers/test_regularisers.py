@@ -5,10 +5,12 @@ import torch
 
 from comparison import assert_close, disturb, everything_of, on
 from elman import RNN
+from elman.errors import ArgumentError
 
 RATES = {
     "dropout": {"dropout": 0.4},
     "input": {"input_dropout": 0.4},
+    "layers": {"layer_dropout": 0.4},
     "recurrent": {"recurrent_dropout": 0.4},
     "weights": {"weight_drop": 0.4},
     "zoneout": {"zoneout": 0.4},
@@ -110,6 +112,22 @@ def test_weight_drop_and_input_dropout_are_drawn_once_a_sequence():
     assert (outputs == outputs[:, :1]).all()
     assert abs((outputs > 0).float().mean() - 0.5) < 0.08
     assert outputs.max() == 2.0
+
+
+def test_layer_dropout_is_drawn_once_a_sequence_between_layers_only():
+    options = {"activation": "relu", "bias": False}
+    rnn = RNN("elman", 400, 400, layers=2, layer_dropout=0.5, cell_options=options)
+    with torch.no_grad():
+        for cell in rnn.all_cells():
+            cell.W_x.copy_(torch.eye(400))
+            cell.W_h.zero_()
+    outputs = rnn(torch.ones(2, 3, 400)).outputs
+    assert (outputs == outputs[:, :1]).all()
+    assert set(outputs.unique().tolist()) == {0.0, 2.0}  # dropped once, by the mask between the layers
+    assert abs((outputs > 0).float().mean() - 0.5) < 0.08
+    assert not torch.equal(outputs[0], outputs[1])
+    with pytest.raises(ArgumentError, match=r"step\(\) in training mode"):
+        rnn.step(torch.ones(2, 400))
 
 
 @pytest.mark.slow

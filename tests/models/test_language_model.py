@@ -6,7 +6,7 @@ import torch
 from comparison import assert_close
 from elman.config import ModelSettings
 from elman.models.embedding import Pretrained, RareTokenDropout, Tokens
-from elman.models.language_model import LanguageModel
+from elman.models.language_model import LanguageModel, activity
 
 IDS = torch.tensor([[3, 0, 2, 1]])
 
@@ -79,3 +79,58 @@ def test_hiding_only_in_training():
     assert torch.equal(model(IDS)[0], model(IDS)[0])
     model.train()
     assert any(not torch.equal(model(IDS)[0], model(IDS)[0]) for _ in range(20))
+
+
+def test_activity_is_what_the_formulas_say():
+    """AR: α of the mean square of what dropout leaves; TAR: β of that of the change, over real steps."""
+    raw, dropped = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+    expected = 0.0
+    for b in range(2):
+        for t in range(3):
+            expected += 2.0 * (dropped[b, t] ** 2).sum() / 4
+            if t < 2:
+                expected += 0.5 * ((raw[b, t] - raw[b, t + 1]) ** 2).sum() / 4
+    found = activity(raw, dropped, None, ar=2.0, tar=0.5)
+    assert_close({"r": found}, {"r": expected}, 1e-5)
+    real = torch.tensor([[True, True, True], [True, False, False]])
+    apart = [activity(raw[:1], dropped[:1], None, ar=2.0, tar=0.5)]
+    apart.append(activity(raw[1:, :1], dropped[1:, :1], None, ar=2.0, tar=0.5))
+    assert_close({"r": activity(raw, dropped, real, ar=2.0, tar=0.5)}, {"r": sum(apart)}, 1e-5)
+
+
+def test_the_gradient_of_activity_is_that_of_finite_differences():
+    raw = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    mask = torch.randint(0, 2, (2, 1, 4)).double() * 2
+    real = torch.tensor([[True, True, True], [True, True, False]])
+
+    def penalty(h):
+        return activity(h, h * mask, real, ar=2.0, tar=1.0)
+
+    # float() in it rounds: the slope of a mean of squares is exact, its differences are coarse
+    assert torch.autograd.gradcheck(penalty, (raw,), eps=1e-2, atol=1e-3)
+
+
+def test_activations_are_the_outputs_with_and_without_dropout():
+    model = model_of(dropout=0.5)
+    raw, dropped, state = model.activations(IDS)
+    outputs, other = model(IDS)
+    assert torch.equal(raw, outputs)
+    assert torch.equal(dropped, outputs)
+    assert torch.equal(state[0].h, other[0].h)
+    model.train()
+    raw, dropped, _ = model.activations(IDS)
+    assert not torch.equal(raw, dropped)
+    kept = dropped != 0
+    assert_close({"h": dropped[kept]}, {"h": 2 * raw[kept]}, 1e-6)
+
+
+def test_a_dropped_word_is_zero_wherever_it_stands():
+    tokens = Tokens(500, 3, embedding_dropout=0.25)
+    ids = torch.arange(500).repeat(2, 1)
+    plain = tokens.embedding(ids)
+    vectors = tokens(ids)
+    kept = (vectors != 0).any(-1)
+    assert torch.equal(kept[0], kept[1])
+    assert abs(kept.float().mean() - 0.75) < 0.08
+    assert_close({"e": vectors[kept]}, {"e": plain[kept] / 0.75}, 1e-6)
+    assert torch.equal(tokens.eval()(ids), plain)

@@ -28,6 +28,8 @@ def by_hand(kind, pooling, h, last):
         return h.mean(0)
     if kind == "max":
         return h.max(0).values
+    if kind == "mean_max":
+        return torch.cat([h.mean(0), h.max(0).values])
     energies = torch.stack(
         [pooling.v.weight[0] @ torch.tanh(pooling.W.weight @ x + pooling.W.bias) for x in h]
     )

@@ -9,7 +9,7 @@ from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import FeatureUnion
 
 from elman.models import shortcut
-from elman.models.shortcut import STRENGTH, LinearShortcut, expected_weights
+from elman.models.shortcut import SMOOTHING, STRENGTH, LinearShortcut, expected_weights
 from elman.text import ngrams
 from elman.text.ngrams import BLOCK, TextNgrams
 
@@ -71,8 +71,10 @@ def test_both_models_are_those_of_scikit_learn():
             own = np.array([name.startswith(kind) for name in names])
             lengths = np.linalg.norm(values[:, own], axis=1, keepdims=True)
             values[:, own] /= np.where(lengths, lengths, 1)
-    regression = LogisticRegression(C=STRENGTH, tol=1e-8, max_iter=5000).fit(letters, LABELS)
-    bayes = MultinomialNB(alpha=0.1).fit(letters, LABELS)
+    regression = LogisticRegression(C=STRENGTH / len(TEXTS) ** 0.5, tol=1e-8, max_iter=5000).fit(
+        letters, LABELS
+    )
+    bayes = MultinomialNB(alpha=SMOOTHING / K * letters.sum(0)).fit(letters, LABELS)
     found = model(TextNgrams().of_all(ASKED)).exp().numpy()
     assert found[:, 0] == pytest.approx(regression.predict_proba(asked), abs=2e-3)
     assert found[:, 1] == pytest.approx(bayes.predict_proba(asked), abs=0.03)  # which smooths the classes too
@@ -131,6 +133,18 @@ def test_weights_are_an_optimum():
     best = model.weights.double()
     for direction in (*torch.eye(3).double(), *-torch.eye(3).double()):
         assert objective(best) <= objective((best + 0.02 * direction).clamp(min=0)) + 1e-6
+
+
+def test_weights_are_found_where_one_model_is_sure_and_wrong():
+    """There a whole step of Newton's method leads far away, and the next one back."""
+    model, drawn = fitted(), torch.Generator().manual_seed(2)
+    labels = torch.randint(K, (300,), generator=drawn)
+    good = (torch.randn(300, K, generator=drawn) + 2 * torch.eye(K)[labels]).log_softmax(-1)
+    sure = (torch.randn(300, K, generator=drawn) * 30).log_softmax(-1)
+    model.weigh(torch.stack([good, sure, sure.roll(1, -1)], 1), labels)
+    weights = model.weights.tolist()
+    assert weights[0] > 0.5
+    assert max(weights[1:]) < 0.02
 
 
 def test_the_mix_is_a_distribution():

@@ -12,7 +12,7 @@ from elman.presentation.curves import POINTS, curve, linear_ticks, log_ticks, ti
 from elman.presentation.events import read_events
 from elman.presentation.report import ROWS, write_report
 from elman.presentation.wording import network_name
-from fake_run import CONFIG, fake_events, fake_run
+from fake_run import CONFIG, DATA, fake_events, fake_run
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -230,6 +230,19 @@ def test_a_counted_model_says_so(tmp_path):
     run = fake_run(tmp_path / "run", events)
     assert "finished: counted, not trained" in checked(run)
     assert "finished: counted, not trained" in write_card(run).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("reasons", [None, {}, [], "since"])
+def test_reasons_that_a_run_does_not_keep_are_left_out(reasons, tmp_path):
+    source = checked(fake_run(tmp_path / "run", data=DATA | {"reasons": reasons}))
+    assert "Chosen for these data" not in source
+
+
+def test_reasons_stand_beside_the_values(tmp_path):
+    reasons = {"model.hidden": "since <b>9 %</b> are new", "training.minutes": "as you say", "a.b.c": "?"}
+    page = Page(checked(fake_run(tmp_path / "run", data=DATA | {"reasons": reasons})))
+    place = page.texts.index("Chosen for these data")
+    assert {"model.hidden", "200", "since <b>9 %</b> are new", "as you say"} <= set(page.texts[place:])
 
 
 def test_the_card(tmp_path):

@@ -10,6 +10,8 @@ from comparison import assert_close, disturb, on
 from elman import RNN, Cell
 from elman.errors import ArgumentError, ElmanError, EquationError
 from elman.recurrence.functions import norm, rms
+from elman.recurrence.trace import derive
+from elman.recurrence.triton.program import StepProgram
 
 
 def cell_of(R, *, state=("h",), gates=("a", "b"), vectors=(), **more):
@@ -570,3 +572,23 @@ def test_a_graph_that_shares_values_can_be_shown():
         return y
 
     assert len(repr(cell_of(R)(3, 5).equations)) < 20_000
+
+
+def saved_of(name):
+    """What the backward step of a cell reads of the forward one, and whether it reads input parts, too."""
+    found = derive(RNN(name, 3, 4).cells[0][0].equations)
+    return found.saved, found.reads_parts
+
+
+def test_the_sum_of_both_parts_of_a_gate_is_saved_as_one():
+    for name in ("slstm", "li_gru", "nas", "hard_gate"):
+        saved, reads_parts = saved_of(name)
+        assert "h" not in {node.op for node in saved}
+        assert not reads_parts, name
+
+
+def test_an_exponential_below_a_maximum_is_at_most_one():
+    short = StepProgram(RNN("slstm", 3, 4).cells[0][0].equations).short
+    assert [node.op for node in short].count("exp") == 2
+    plain = cell_of(lambda self, x, h, s: torch.exp(x.a + h.a - torch.maximum(h.b, s.h)))
+    assert not StepProgram(RNN(plain, 3, 4).cells[0][0].equations).short

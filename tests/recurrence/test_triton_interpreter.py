@@ -1,7 +1,7 @@
 """The generated kernels on the CPU, in Triton's interpreter, beside the plain loop.
 
-Two of the three forms need no other program to run beside them: ``whole`` and ``steps``. Triton decides at
-its import whether it interprets: so one process computes all that is compared here.
+Three of the four forms need no other program to run beside them: all but ``shared``. Triton decides at its
+import whether it interprets: so one process computes all that is compared here.
 """
 
 import math
@@ -40,7 +40,8 @@ from user_cells import USER_CELLS, Everything, Readout
 
 D, H = 3, 5
 NOISE = {"recurrent_dropout": 0.4, "zoneout": 0.3, "weight_drop": 0.3}
-NUMBERS = {"whole": torch.float16, "steps": torch.bfloat16}  # the interpreter multiplies no bfloat16
+# The interpreter multiplies no bfloat16.
+NUMBERS = {"whole": torch.float16, "steps": torch.bfloat16, "phases": torch.bfloat16}
 
 
 class Backwards(nn.Module):
@@ -303,6 +304,9 @@ def curvature_of(network: Any, x: Tensor, lengths: Any, state: Any) -> Named:
 
 def tiling_of(form: str, workload: Workload) -> list[Tiling]:
     """The tiling of this form, with the smallest tiles, on a card that holds any weights."""
+    if form == "phases":
+        suits = workload.products and workload.heads == 1
+        return [backend.PHASES] if suits else tiling_of("steps", workload)
     card = Card("interpreter", 132, 1 << 40)
     found = [tiling for tiling in tilings(replace(workload, precision=""), card) if tiling.form == form]
     return [min(found, key=lambda tiling: tiling.rows)]

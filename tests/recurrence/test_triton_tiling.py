@@ -504,3 +504,21 @@ def test_explanations_say_why_there_is_no_kernel(cell, dtype, found, reason, lau
     monkeypatch.setattr(backend, "unavailable", lambda device: found)
     lines = backend.explain(RNN(cell, 4, 64).cells[0][0], 32, dtype)
     assert lines == [f"taken: the plain loop: {reason}"]
+
+
+def test_wide_networks_of_many_rows_go_by_phases_where_kernels_overlap():
+    hopper = replace(H200, overlaps=True)
+
+    def form(H, B, card=hopper, **more):
+        return tilings(Workload(H, B, 4, **{"numbers": "bfloat16", "precision": "", **more}), card)[0].form
+
+    assert {form(*sizes) for sizes in ((1152, 20), (1152, 40), (1024, 64), (768, 128), (2048, 64))} == {
+        "phases"
+    }
+    assert {form(*sizes) for sizes in ((1024, 16), (1024, 32), (768, 64), (650, 20), (256, 128))} == {
+        "shared"
+    }
+    assert form(1152, 40, H200) != "phases"
+    assert form(1152, 40, numbers="float32", precision="tf32") == "steps"
+    assert form(1152, 40, heads=2) != "phases"
+    assert tilings(Workload(1152, 40, 4, "bfloat16", ""), hopper)[-1].form == "steps"

@@ -145,3 +145,32 @@ def test_reasons_are_kept_of_what_is_chosen_and_of_nothing_that_was_said():
     choices = {"model.hidden": Choice(64, "said otherwise"), "training.clip": Choice(0.2, "short lines")}
     assert filled(config, choices, seen).training.clip == 0.2
     assert seen.reasons == {"training.clip": "short lines"}
+
+
+CYCLE = {"training.schedule": "one-cycle", "training.epochs": 20}
+
+
+def test_patience_is_chosen_where_the_length_of_training_is_open():
+    seen = Statistics()
+    training = filled(settings_of("lm"), CYCLE, seen).training
+    assert (training.patience, training.cooldown, training.epochs) == (5, 0.25, 20)
+    assert "training.patience" in seen.reasons
+    for said in (
+        {"training.epochs": 20},
+        {"training.max_steps": 9},
+        {"training.schedule": "constant"},
+        {"training.schedule": "plateau"},
+    ):
+        training = filled(settings_of("lm", settings=said), CYCLE, Statistics()).training
+        assert (training.patience, training.cooldown) == (None, None), said
+
+
+@pytest.mark.parametrize(("tokens", "epochs"), [(10_000, 20), (3_000_000, 10), (10**9, 4)])
+def test_long_examples_are_not_read_for_hours(tokens, epochs):
+    seen = Statistics(tokens=tokens)
+    assert filled(settings_of("lm"), CYCLE, seen).training.epochs == epochs
+    assert ("training.epochs" in seen.reasons) == (epochs < 20)
+    for said in ({"training.device": "cuda"}, {"training.epochs": 20}):
+        assert (
+            filled(settings_of("lm", settings=said), CYCLE, Statistics(tokens=tokens)).training.epochs == 20
+        )

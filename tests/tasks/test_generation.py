@@ -40,7 +40,7 @@ def generated(one, prompts=None, trace=None, partners=(), **decoding):
         ({"temperature": 1.0}, Sample),
         ({"top_k": 3}, Sample),
         ({"top_p": 0.9}, Sample),
-        ({"beam": 4, "top_k": 3}, Beam),
+        ({"beam": 4, "top_k": 3}, Sample),
         ({"strategy": "greedy", "beam": 4}, Greedy),
         ({"strategy": "sample", "beam": 4}, Sample),
         ({"strategy": "diverse", "temperature": 0.5}, Diverse),

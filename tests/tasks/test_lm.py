@@ -368,3 +368,47 @@ def test_lines_may_be_read_from_their_ends(tmp_path):
     assert one.task.field.join(["runs", "cat", "the"]) == "the cat runs"
     with pytest.raises(ConfigError, match=r"text\.reversed reads every line for itself"):
         settings_of("lm", None, {"text.reversed": True, "text.context": "stream"})
+
+
+ADAPTIVE = {"model.adaptive_softmax": True, "model.tied": False}
+
+
+@pytest.mark.parametrize("context", ["sentence", "stream"])
+def test_an_adaptive_softmax_learns_scores_and_writes(context, tmp_path):
+    one = ready("lm", tmp_path, {**LEARN, **ADAPTIVE, "text.context": context})
+    before = one.task.evaluate(one.model, one.examples)
+    descend(one, 60)
+    after = one.task.evaluate(one.model, one.examples)
+    assert after["loss"] < before["loss"] - 0.5
+    [scored] = one.task.score(one.model, ["the dog sees it"])
+    figures = one.task.evaluate(one.model, encoded(one.task, records("the dog sees it")))
+    assert sum(value for _, value in scored) == pytest.approx(-5 * figures["loss"], abs=1e-4)
+    for settings in ({}, {"beam": 3}, {"strategy": "sample"}):
+        rules = decoding(one, min_length=2, max_length=5, **settings)
+        assert one.task.generation.predict(one.model, ["the dog"], rules)[0].line
+
+
+def test_an_adaptive_softmax_is_not_tied(tmp_path):
+    assert not ready("lm", tmp_path, {"model.adaptive_softmax": True}).task.config.model.tied
+    with pytest.raises(ConfigError, match="an adaptive softmax has weights of its own"):
+        ready("lm", tmp_path, {"model.adaptive_softmax": True, "model.tied": True})
+
+
+def test_activity_is_minimised_and_not_reported(tmp_path):
+    """The objective has it, the loss has not; padding adds nothing to it."""
+    regularised = {"training.activation_regularisation": 3.0, "training.temporal_regularisation": 2.0}
+    for context in ("stream", "sentence"):
+        one = ready("lm", tmp_path, {**SENTENCE, **regularised, "text.context": context})
+        plain = ready("lm", tmp_path, {**SENTENCE, "text.context": context})
+        plain.model.load_state_dict(one.model.state_dict())
+        key = one.task.epoch(one.examples, 0)[0]
+        batch = one.task.collate(one.examples, key, CPU)
+        loss, expected = one.task.loss(one.model, batch), plain.task.loss(plain.model, batch)
+        assert loss.total.item() == pytest.approx(expected.total.item(), rel=1e-5)
+        assert expected.regularisation is None
+        wide = one.task.loss(one.model, batch.bucketed())
+        assert wide.regularisation.item() == pytest.approx(loss.regularisation.item(), rel=1e-4)
+        if context == "sentence":
+            apart = [one.task.loss(one.model, one.task.collate(one.examples, [k], CPU)) for k in key]
+            total = sum(each.regularisation.item() for each in apart)
+            assert loss.regularisation.item() == pytest.approx(total, rel=1e-4)

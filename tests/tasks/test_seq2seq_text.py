@@ -116,11 +116,11 @@ def test_separate_and_shared_vocabularies(tmp_path):
     assert source == {"the", "cat", "sees", "dog", "a", "runs", "and", "it"}
     assert target == {"die", "Katze", "sieht", "den", "Hund", "ein", "der", "läuft", "und", "es"}
     assert [note.split(" entries")[0] for note in one.statistics.notes] == ["source: 12", "target: 14"]
-    both = ready("seq2seq", tmp_path, {"text.shared": True})
+    both = ready("seq2seq", tmp_path, {"text.shared": True, "model.tied": False})
     assert both.task.source.vocabulary is both.task.target.vocabulary
     assert set(both.task.target.vocabulary.tokens[4:]) == source | target
     assert both.model.source is not both.model.target
-    assert set(both.task.state()) == {"source", "longest"}
+    assert set(both.task.state()) == {"source", "longest", "longest_source"}
     joint = ready("seq2seq", tmp_path, {"text.shared": True, "model.tied": "all"})
     assert joint.model.source is joint.model.target
     assert joint.model.output_weight is joint.model.source.embedding.weight
@@ -167,11 +167,13 @@ def test_only_a_learned_unit_is_saved(tmp_path):
         "source",
         "target",
         "longest",
+        "longest_source",
     }
     again = load(run)
     assert type(again.task.source.unit) is UNITS.find("bpe")
     assert type(again.task.target.unit) is UNITS.find("word")
-    assert again.task.longest == one.task.longest == 8
+    assert again.task.writer.longest_pair == one.task.writer.longest_pair
+    assert again.task.writer.longest_pair[1] == 8
     assert again.predict(TEXTS["seq2seq"], details=True) == one.task.predict(one.model, TEXTS["seq2seq"])
 
 
@@ -286,23 +288,19 @@ def test_open_settings_are_chosen_from_the_data(tmp_path):
     unset = {"model.embedding": None, "decoding.max_length": None}
     words = ready("seq2seq", tmp_path, unset).task
     model, decoding = words.config.model, words.config.decoding
-    assert (model.attention, model.start, model.tied, model.embedding) == ("additive", "transform", False, 64)
-    assert (decoding.copy_unknown, decoding.max_length) == (True, 50)
+    assert (model.attention, model.placement, model.start) == ("bilinear", "after", "transform")
+    assert (model.tied, model.embedding, words.config.text.shared) == (True, 256, False)
+    assert (decoding.copy_unknown, decoding.max_length, decoding.beam) == (True, None, 5)
     assert [words.config.model.network(side).bidirectional for side in ("encoder", "decoder")] == [
         True,
         False,
     ]
-    many = tsv((f"s{n}", f"t{n} " * (1 if n else 40)) for n in range(1100))
-    large = ready("seq2seq", tmp_path, unset, data=many).task
-    assert (large.config.model.tied, large.config.model.embedding) == (True, 256)
-    assert large.config.decoding.max_length == 2 * large.longest == 82
     single = ready("seq2seq", tmp_path, {**unset, "model.form": "single"}).task
     assert (single.config.model.attention, single.config.model.start) == ("none", "copy")
+    assert single.config.model.placement is None
     assert not single.config.decoding.copy_unknown
     assert not single.config.model.network("encoder").bidirectional
     assert len([part for part in single.build_model().modules() if isinstance(part, RNN)]) == 1
-    characters = ready("seq2seq", tmp_path, {**unset, "text.unit": "character"}).task
-    assert not characters.config.decoding.copy_unknown
 
 
 @pytest.mark.parametrize("placement", ["before", "after"])

@@ -45,7 +45,7 @@ def test_a_tiny_task_is_learned_T1(crf, data, tmp_path):
 
 
 def test_a_softmax_at_each_position_T1(tmp_path):
-    one = ready("tag", tmp_path, {"model.crf": False})
+    one = ready("tag", tmp_path, {"model.crf": False, "model.shortcut": False})
     words, tags, *_ = one.batch
     p = one.model(words).softmax(-1)
     expected = -sum(p[b, t, tags[b, t]].log() for b in range(len(tags)) for t in range(words.lengths[b]))
@@ -162,6 +162,38 @@ def test_without_letters_the_vocabulary_keeps_case(tmp_path):
     one = ready("tag", tmp_path, {"model.characters": 0}, data=CASES)
     assert {"May", "may"} <= set(one.task.words.text.vocabulary.tokens)
     assert one.model.words.spelling is None
+    assert (one.model.words.affixes, one.model.shortcut) == (None, None)
+
+
+def test_affixes_and_a_shortcut_need_letters_and_no_network_that_reads_them(tmp_path):
+    for said in ({"model.shortcut": True}, {"model.affixes": 5}):
+        one = ready("tag", tmp_path, {"model.characters": 0, **said}, data=CASES)
+        assert {"May", "may"} & set(one.task.words.text.vocabulary.tokens) == {"may"}
+        assert one.model.words.spelling is None
+        assert one.batch.words.characters.shape[1] > 1
+
+
+def test_what_is_chosen_has_its_reason(tmp_path):
+    reasons = ready("tag", tmp_path, data=SPANS).statistics.reasons
+    assert reasons["model.crf"] == "since the tags are spans"
+    assert reasons["training.epochs"] == "since there are 3 sentences"
+    assert {"model.affixes", "model.shortcut"} <= reasons.keys()
+    blind = ready("tag", tmp_path, {"model.network": "bag", "model.characters": 0}, data=PLAIN)
+    assert not blind.statistics.reasons.keys() & {"model.affixes", "model.shortcut"}
+    assert blind.statistics.reasons["model.crf"] == "since the tags are classes of single words"
+
+
+def test_features_are_left_out_as_inputs_are(tmp_path):
+    one = ready("tag", tmp_path, {"model.input_dropout": 0.25})
+    assert one.model.words.affixes.dropout == one.model.shortcut.dropout == 0.25
+
+
+def test_settings_of_an_earlier_version_mean_neither_affixes_nor_a_shortcut(tmp_path):
+    one = ready("tag", tmp_path)
+    assert one.model.shortcut is not None
+    earlier = one.task.config.model.model_copy(update={"affixes": None, "shortcut": None})
+    task = one.task.reconfigured(one.task.config.model_copy(update={"model": earlier}))
+    assert not [name for name in task.build_model().state_dict() if "affixes" in name or "shortcut" in name]
 
 
 def test_a_cache_gives_the_same_examples(tmp_path):

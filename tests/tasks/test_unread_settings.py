@@ -14,7 +14,7 @@ UNREAD = [  # task, settings, what is unread, who reads it
         "decoding.beam is 9",
         "beam would",
     ),
-    ("seq2seq", {"decoding.beam": 3, "decoding.top_k": 4}, "decoding.top_k is 4", "sample would"),
+    ("seq2seq", {"decoding.beam": 3, "decoding.top_k": 4}, "decoding.beam is 3", "beam would"),
     (
         "class2seq",
         {"decoding.temperature": 0.5, "decoding.length_penalty": 0.2},

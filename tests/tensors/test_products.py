@@ -51,3 +51,20 @@ def test_one_library_serves_the_cpu_alone(monkeypatch):
     monkeypatch.setattr(products, "_dense", lambda matrix: pytest.fail("oneDNN is asked"))
     a, b = torch.empty(N, K, device="meta"), torch.empty(K, M, device="meta")
     assert multiply(a, b).shape == (N, M)
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+def test_sizes_that_change_from_batch_to_batch_come_again(monkeypatch):
+    """oneDNN makes code for every size that it has not seen lately."""
+    monkeypatch.setattr(products, "LARGE", 0)
+    rounded, sizes = products._rounded, set()
+    monkeypatch.setattr(
+        products, "_rounded", lambda a, b: sizes.add((found := rounded(a, b))[0].shape) or found
+    )
+    torch.manual_seed(0)
+    for rows in (63, 64, 65, 100, 128):
+        x, y = torch.randn(rows, K), torch.randn(rows, M)
+        weight = torch.randn(K, M)
+        torch.testing.assert_close(multiply(x, weight, y[0]), x @ weight + y[0], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(multiply(x.t(), y), x.t() @ y, rtol=1e-4, atol=1e-4)
+    assert sizes == {(64, K), (128, K), (K, 64), (K, 128)}

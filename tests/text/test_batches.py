@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from elman.errors import ArgumentError
-from elman.text.batches import BATCHES_IN_A_POOL, Segments, Shuffled, pad, plan_batches
+from elman.text.batches import (
+    BATCHES_IN_A_POOL,
+    Segments,
+    Shuffled,
+    pad,
+    plan_batches,
+    rate_share,
+    varied_lengths,
+)
 
 
 def check_plan(lengths, batches, size, tokens):
@@ -139,6 +147,41 @@ def test_every_prediction_of_a_stream_is_served_once_and_rows_continue():
         assert 0 <= stream.remainder < rows
         assert all(segment[0].shape[1] == length for segment in segments[:-1])
         assert 1 <= segments[-1][0].shape[1] <= length
+
+
+def test_segments_of_varied_length_serve_every_prediction_once():
+    ids, length = np.arange(20_001), 70
+    epochs = [Segments(ids, 4, length, varied=(3, epoch)) for epoch in range(3)]
+    for stream in epochs:
+        inputs = np.concatenate([inputs for inputs, _ in stream], axis=1)
+        assert inputs.ravel().tolist() == list(range(20_000))
+    lengths = [[inputs.shape[1] for inputs, _ in stream] for stream in epochs]
+    assert lengths[0] != lengths[1]
+    assert sorted(lengths[0]) == sorted(lengths[1]) == sorted(lengths[2])
+    assert lengths[1] == [one.shape[1] for one, _ in Segments(ids, 4, length, varied=(3, 1))]
+    assert lengths[1] != [one.shape[1] for one, _ in Segments(ids, 4, length, varied=(4, 1))]
+
+
+@pytest.mark.parametrize(("steps", "length"), [(1, 70), (5, 1), (400, 3), (100_000, 70), (50_000, 35)])
+def test_varied_lengths_are_few_and_about_as_long_as_was_said(steps, length):
+    lengths = varied_lengths(steps, length, seed=7, epoch=2)
+    assert lengths.sum() == steps
+    assert lengths.min() >= 1
+    assert len(set(lengths.tolist())) <= 11  # five around the length, five around its half, and the last
+    if steps > 1000:
+        unit = round(length / 14)
+        assert abs(lengths.mean() / (0.95 * length + 0.05 * (length // 2)) - 1) < 0.02
+        assert lengths.max() == length + 2 * unit
+        assert 0.02 < (lengths < 0.7 * length).mean() < 0.09
+
+
+def test_the_learning_rate_goes_with_the_length_of_a_segment():
+    stream = Segments(np.arange(2_001), 2, 70, varied=(1, 0))
+    shares = [rate_share(stream, [place]) for place in range(len(stream))]
+    assert shares == [inputs.shape[1] / 70 for inputs, _ in stream]
+    assert rate_share(stream, [0, 1]) == pytest.approx(sum(shares[:2]) / 2)
+    assert rate_share(Segments(np.arange(2_001), 2, 70), [14]) == 1.0  # the last, which is short by chance
+    assert rate_share([[1, 2]], [0]) == 1.0
 
 
 def test_one_row_covers_every_id_but_the_first():

@@ -111,11 +111,11 @@ def test_labels_are_all_that_occur_and_another_has_its_place():
 def test_words_leave_their_case_to_the_letters():
     words = Counter(["The", "cat", "sees", "the", "Dog", "the", "dog"])
     for letters, lower in ((True, True), (False, False), (None, True)):
-        field = WordField(TextSettings(), letters=letters)
+        field = WordField(TextSettings(), letters=lambda said=letters: said)
         field.build(words)
         assert (field.lower, field.cased) == (lower, True)
         assert ("The" in field.text.vocabulary) == (not lower)
-        again = WordField(TextSettings(), letters=letters)
+        again = WordField(TextSettings(), letters=lambda said=letters: said)
         again.restore(json.loads(json.dumps(field.state())))
         assert again.text.vocabulary.tokens == field.text.vocabulary.tokens
         assert again.characters.tokens == field.characters.tokens

@@ -335,7 +335,7 @@ WORDS = Counter({"The": 2, "the": 3, "Cat": 1, "rare": 1})
 
 
 def words(letters, **settings):
-    one = WordField(TextSettings(**settings), letters=letters)
+    one = WordField(TextSettings(**settings), letters=lambda: letters)
     one.notes = one.build(WORDS)
     return one
 
@@ -343,7 +343,7 @@ def words(letters, **settings):
 @pytest.mark.parametrize("letters", [True, False, None])
 def test_a_field_of_words_is_restored_from_its_state(letters, vectors):
     one = words(letters, vectors=vectors)
-    again = WordField(TextSettings(vectors=vectors), letters=letters)
+    again = WordField(TextSettings(vectors=vectors), letters=lambda: letters)
     again.restore(json.loads(json.dumps(one.state())))
     assert again.state() == one.state()
     assert (again.vector_words, again.vector_width) == (["the", "cat", "sat", "nowhere"], 3)
@@ -373,7 +373,7 @@ def test_letters_leave_upper_case_to_themselves(letters, expected):
 
 
 def test_a_text_without_capitals_needs_no_letters():
-    one = WordField(TextSettings(), letters=None)
+    one = WordField(TextSettings(), letters=lambda: None)
     one.build(Counter({"the": 200, "Cat": 2}))
     assert not one.lower
     one.build(Counter({"the": 200, "Cat": 3}))

@@ -73,8 +73,11 @@ def random_text(chance):
     )
 
 
+WORDS = ("word", "wordpunct")  # they join by one space
+
+
 def restorable(name, text):
-    return " ".join(text.split()) if name == "word" else text
+    return " ".join(text.split()) if name in WORDS else text
 
 
 def test_join_restores_what_split_cut(name, unit):
@@ -141,7 +144,7 @@ def test_joined_bytes_that_are_no_text(name, unit):
 
 def test_a_marker_is_joined_as_it_is_spelt(name, unit):
     tokens = [*unit.split("a"), UNKNOWN, *unit.split("b")]
-    assert unit.join(tokens) == ("a <unk> b" if name == "word" else "a<unk>b")
+    assert unit.join(tokens) == ("a <unk> b" if name in WORDS else "a<unk>b")
 
 
 def test_bpe_learns_frequent_pieces_up_to_its_size():
@@ -243,6 +246,7 @@ def test_what_a_unit_says_of_itself():
     }
     assert said == {
         "word": ("word", True, False),
+        "wordpunct": ("word", True, False),
         "character": ("character", True, False),
         "byte": ("character", False, False),
         "bpe": ("piece", False, True),

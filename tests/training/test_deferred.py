@@ -104,9 +104,9 @@ def test_an_update_waits_for_nothing(name, changes, data, monkeypatch):
         UpdateNumbers, "_values", property(lambda figures: values(read.append(figures) or figures))
     )
     batches = trainer.task.epoch(trainer.examples, 0)
-    first = trainer._update(batches)
+    first = trainer.update(batches)
     with Waits(trainer.model.state_dict(keep_vars=True).values(), monkeypatch) as waits:
-        second = trainer._update(batches)
+        second = trainer.update(batches)
         assert waits.count == 0
         float(second.numbers.stacked[0])
         second.numbers.stacked.tolist()
@@ -147,12 +147,12 @@ def test_torch_sees_no_wait_in_an_update_on_a_gpu(name, optimizer, precision, da
     changes |= {"lm-stream": {"training.truncate": 8}, "class2seq": {"training.batch_size": 1}}.get(name, {})
     trainer = trainer_of(name, data, changes)
     batches = trainer.task.epoch(trainer.examples, 0)
-    trainer._update(batches)  # compiles, and makes the state of the optimiser
+    trainer.update(batches)  # compiles, and makes the state of the optimiser
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch says that the mode does not see everything
         torch.cuda.set_sync_debug_mode("error")
     try:
-        trainer._update(batches)
+        trainer.update(batches)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert math.isfinite(trainer.cut_log()[0])

@@ -178,7 +178,7 @@ def test_more_epochs_need_no_more_than_the_old_run(models, tmp_path, begun):
     [
         (
             "tag",
-            "2 layers forward; new: 2 layers backward, letters, output (3 labels), CRF",
+            "2 layers forward; new: 2 layers backward, letters, affixes, output (3 labels), CRF, shortcut",
         ),
         (
             "seq2seq",

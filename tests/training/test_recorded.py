@@ -25,7 +25,7 @@ from elman.training.averaging import Averaging
 from elman.training.optim import at_rate, capturable, make_optimizer
 from elman.training.position import Update
 from elman.training.recorded import WARM, RecordedUpdates, find_obstacle, shape_of
-from tiny import RUNS, figures, trainer_of, write_data
+from tiny import AWD, RUNS, figures, trainer_of, write_data
 from tiny_tasks import ready
 
 NEEDS_ONE = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -385,6 +385,8 @@ def test_a_restored_trainer_forgets_its_recordings(data, monkeypatch):
 GPU = {
     "lm-stream": {},
     "lm-stream alone": {"training.accumulate": 1},
+    "lm-stream awd": {"training.accumulate": 1, **AWD},
+    "lm-stream adaptive": {"model.adaptive_softmax": True},
     "lm-stream tail": {"training.averaging": "tail", "training.validate_every": 5},
     "lm-sentence": {"training.optimizer": "sgd", "training.momentum": 0.9},
     "tag": {},

@@ -13,9 +13,10 @@ import pytest
 from runs import SHORT, checkpoints, damage, resume, set_back
 
 from elman.cli import training as train_module
-from elman.config import TrainingSettings, validate
+from elman.config import validate
 from elman.errors import RunExistsError
 from elman.registry import TASKS
+from elman.tasks.lm_settings import LmTraining
 from elman.tasks.statistics import Statistics
 from elman.training import checkpoint as checkpoint_module
 from elman.training import run as run_module
@@ -23,6 +24,7 @@ from elman.training import session as session_module
 from elman.training.position import Update
 from elman.training.settings import settings_class
 from tiny import (
+    AWD,
     RUNS,
     elman,
     events,
@@ -53,6 +55,23 @@ def test_after_every_event_a_copy_goes_on_alike(name, data):
         other.restore(saved["model"], saved["optimizer"], saved["extra"], state)
         following = [figures(event) for event in islice(other.run(), 2)]
         assert following == seen[place + 1 : place + 3], f"after event {place}"
+
+
+def test_segments_of_varied_length_go_on_alike_in_any_epoch(data):
+    """Lengths, and the rates that go with them, follow from seed and epoch; masks from the random state."""
+    changes = {**AWD, "training.accumulate": 1, "training.max_steps": 60, "training.validate_every": 25}
+    trainer, other = trainer_of("lm-stream", data, changes), trainer_of("lm-stream", data, changes)
+    snapshots, seen, epochs = [], [], []
+    for event in trainer.run():
+        snapshots.append(copy.deepcopy(trainer.snapshot()))
+        seen.append((figures(event), getattr(event, "rate", None)))
+        epochs.append(trainer.position.epoch)
+    assert max(epochs) >= 2
+    for place in (3, len(seen) // 2, len(seen) - 5):
+        saved = snapshots[place]
+        other.restore(saved["model"], saved["optimizer"], saved["extra"], saved["state"])
+        following = [(figures(event), getattr(event, "rate", None)) for event in islice(other.run(), 4)]
+        assert following == seen[place + 1 : place + 5], f"after event {place}"
 
 
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_used(run, finished):
@@ -409,7 +428,7 @@ def test_a_file_that_is_nested_without_end_is_a_damaged_run(file, earlier):
 def test_a_later_version_with_more_settings_goes_on_and_is_used(run, finished, monkeypatch):
     """It completes the settings that it works with, not config.toml or what checkpoints know of it."""
 
-    class Later(TrainingSettings):
+    class Later(LmTraining):
         more: int = 1
 
     class Settings(settings_class("lm")):

@@ -235,6 +235,30 @@ def test_it_stops_when_validation_no_longer_improves(data, tmp_path):
     assert [event["improved"] for event in validations(found)] == [True, False, False]
 
 
+def test_patience_lets_the_schedule_come_to_its_end_and_a_kill_changes_nothing(data, tmp_path):
+    """After 15 updates the other 385 of the schedule are taken in 15; the rate comes to its end."""
+    still = {
+        "training.learning_rate": 1e-30,
+        "training.schedule": "one-cycle",
+        "training.patience": 2,
+        "training.cooldown": 1.0,
+        "training.validate_every": 5,
+        "training.log_every": 1,
+    }
+    found = end_of("lm-sentence", data, tmp_path, still)
+    assert (found[-1]["reason"], found[-1]["update"], found[-1]["best_update"]) == ("patience", 30, 5)
+    rates = [event["rate"] * 1e30 for event in found if event["event"] == "update"]
+    assert rates[:15] == sorted(rates[:15])
+    assert rates[16:] == sorted(rates[16:], reverse=True)
+    assert rates[-1] == pytest.approx(0.01)
+    run = tmp_path / "run"
+    expected = timeless(run)
+    set_back(run, 30)
+    assert newest_checkpoint(run).state["position"]["turned"] == 15
+    assert resume(run).code == 0
+    assert timeless(run) == expected
+
+
 def test_it_stops_when_passes_in_a_row_hardly_change_the_objective(data):
     """|F_{k-1} − F_k| ≤ tolerance · |F_{k-1}| for CALM passes in a row, F_k the summed loss of pass k."""
     changes = {"training.max_steps": 1000, "training.epochs": 400, "training.learning_rate": 0.03}

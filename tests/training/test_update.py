@@ -198,8 +198,8 @@ def test_accumulated_batches_are_one_big_batch(name, reduction, data):
     accumulated = plain_trainer(name, data, settings | {"training.accumulate": 3})
     whole = plain_trainer(name, data, settings)
     start = weights_of(whole)
-    first = accumulated._update([*parts, [0]])
-    second = whole._update([[example for part in parts for example in part], [0]])
+    first = accumulated.update([*parts, [0]])
+    second = whole.update([[example for part in parts for example in part], [0]])
     assert first.numbers.count == second.numbers.count
     assert first.loss == pytest.approx(second.loss, rel=1e-12)
     assert first.gradient_norm == pytest.approx(second.gradient_norm, rel=1e-12)
@@ -241,7 +241,7 @@ def test_a_regulariser_counts_once_for_each_example_and_not_in_the_reported_loss
     )
     start = weights_of(plain)
     keys = [list(range(8)), [0]]
-    assert plain._update(keys).loss == held._update(keys).loss
+    assert plain.update(keys).loss == held._update(keys).loss
     for name, weight in weights_of(held).items():
         expected = weights_of(plain)[name] - eta * strength / len(held.examples) * start[name]
         torch.testing.assert_close(weight, expected, rtol=1e-10, atol=1e-12)

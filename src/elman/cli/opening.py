@@ -89,6 +89,12 @@ def layout_of(
     return said | {f"data.{key}": value for key, value in options.items() if value is not None}
 
 
+def adaptation(*, dynamic: bool, cache: bool) -> Layout:
+    """The settings that options of a language model stand for."""
+    asked = {"evaluation.dynamic": dynamic, "evaluation.cache": cache}
+    return {key: value for key, value in asked.items() if value}
+
+
 def check_target(target: str | None, layout: Layout) -> None:
     """Two line-aligned files do not go together with settings about the layout of one."""
     check_layout(None if target is None else "--target", layout)

@@ -38,6 +38,12 @@ Threads = Annotated[
     int | None, typer.Option(min=1, help="Cores that it may use; unset: one, or more for a large model.")
 ]
 Batch = Annotated[int | None, typer.Option(min=1, help="Texts that are computed together, at most.")]
+Dynamic = Annotated[
+    bool, typer.Option("--dynamic", help="A language model also learns from the text that it reads.")
+]
+Cache = Annotated[
+    bool, typer.Option("--cache", help="A language model also repeats tokens that came lately.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 
 

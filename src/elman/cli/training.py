@@ -1,5 +1,6 @@
 """From the words of a command line to a run: its settings, its training, and what is said of it."""
 
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,10 +13,12 @@ from elman.config import (
     Files,
     changed,
     has_key,
+    lookup,
     merge,
     parse_settings,
     part_names,
     read_toml,
+    toml_value,
     validate,
 )
 from elman.errors import ConfigError, ElmanError, FileError, RunError
@@ -25,8 +28,10 @@ from elman.presentation.progress import Progress
 from elman.presentation.report import write_report
 from elman.presentation.summary import Table
 from elman.presentation.tensorboard import TensorBoard
+from elman.presentation.wording import roughly
 from elman.registry import named_code
-from elman.text.columns import parse_columns
+from elman.text.columns import counted, parse_columns
+from elman.training.budget import Speed
 from elman.training.folder import SETTINGS
 from elman.training.inheriting import check_origins, inherited
 from elman.training.loop import Trainer, count_parameters
@@ -37,6 +42,10 @@ from elman.training.session import Interrupted
 from elman.training.settings import nested, read_config, settings_class, settled
 from elman.training.sources import FILES, check_layout, corpus_settings, exists, found, listed
 from elman.trust import Trust
+
+MATTERS = re.compile(  # settings whose reasons are said before every training
+    r"text\.(\w+\.)?unit|model\.(hidden|layers|embedding)|training\.(epochs|max_steps)"
+)
 
 
 def collect(
@@ -111,8 +120,12 @@ def train(
     tensorboard: bool = False,
     trust_code: bool = False,
     origins: Sequence[Origin] = (),
+    began: float | None = None,
 ) -> Event:
-    """Begin or continue a run and see it to its end; its last event."""
+    """Begin or continue a run and see it to its end; its last event.
+
+    ``began``: when its minutes began, where ``training.minutes`` says how many there are.
+    """
     observers: list[Progress | TensorBoard] = []
     if tensorboard:  # first of all: where its package is missing, nothing begins
         observers.append(TensorBoard(run / "tensorboard"))
@@ -130,7 +143,16 @@ def train(
         begin(run, config, origins)
     observers.insert(0, Progress(quiet=is_quiet()))
     try:
-        return see_through(run, observers, announce, trust, continued=continued, there=there)
+        return see_through(
+            run,
+            observers,
+            announce,
+            trust,
+            continued=continued,
+            there=there,
+            began=began,
+            timed=not is_quiet(),
+        )
     except FileError as error:
         path = Path(str(error.path))
         if continued and not path.is_absolute() and not path.exists():
@@ -149,15 +171,17 @@ def see_through(
     *,
     continued: bool = False,
     there: bool = False,
+    began: float | None = None,
+    timed: bool = False,
 ) -> Event:
     """Train a run that has begun to its end, and write its report and card; its last event.
 
     A signal ends the program, and says how to go on. A start that fails takes its folder away again,
     or empties one that was ``there`` before. A run that is ``continued`` stays: what is in it may be a
-    user's, or another process's.
+    user's, or another process's. ``began`` and ``timed`` are as of ``train_run``.
     """
     try:
-        return train_run(run, [*observers], say, announce, trust, warn)
+        return train_run(run, [*observers], say, announce, trust, warn, began=began, timed=timed)
     except Interrupted as stop:
         warn(f"{stop}. Continue with:\n  elman train --out {shlex.quote(str(run))} --resume")
         raise SystemExit(stop.exit_code) from None
@@ -212,8 +236,31 @@ def announce(prepared: Prepared, trainer: Trainer) -> None:
     say(f"network: {network}, {count_parameters(trainer.model):,} parameters")
     for line in more:
         say(f"  {line}")
+    for key, why in prepared.statistics.reasons.items():
+        if MATTERS.fullmatch(key):
+            say(f"{key}: {lookup(prepared.task.config, key)}, {why}")
     s = trainer.settings
     trained = f"{trainer.total:,} updates of {s.optimizer}, rate {s.learning_rate}, {s.schedule}"
     say(f"training: {'none, the model is counted' if trainer.counted else trained}")
     if trainer.device.type != "cpu" and not trainer.counted:
         say(f"updates: {trainer.recorded.summary}")
+    if prepared.speed is not None and prepared.speed.update:
+        say(f"time: {expected(prepared.speed)}")
+
+
+def choice_lines(prepared: Prepared) -> list[str]:
+    """All settings that were left open, as they were chosen, and why where the data decided."""
+    reasons = prepared.statistics.reasons
+    rows = [(key, toml_value(value), reasons.get(key, "")) for key, value in prepared.chosen.items()]
+    wide = [max((len(row[part]) for row in rows), default=0) for part in (0, 1)]
+    return [f"{key:<{wide[0]}}  {value:<{wide[1]}}  {why}".rstrip() for key, value, why in rows]
+
+
+def expected(speed: Speed) -> str:
+    """How long a training will take.
+
+    >>> expected(Speed(update=0.11, validation=2.0, start=0.5, total=1200, every=150))
+    'about 2 minutes: 1,200 updates of 0.11 s, 8 validations'
+    """
+    updates = f"{speed.total:,} update{'s' * (speed.total != 1)} of {speed.update:.2g} s"
+    return f"about {roughly(speed.seconds)}: {updates}, {counted(speed.validations, 'validation')}"

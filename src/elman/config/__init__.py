@@ -28,7 +28,7 @@ from elman.config.sections import (
     setting,
     strategy_name,
 )
-from elman.config.toml import Tables, merge, parse_settings, parse_toml, put, read_toml, to_toml
+from elman.config.toml import Tables, merge, parse_settings, parse_toml, put, read_toml, to_toml, toml_value
 from elman.config.values import (
     Count,
     Files,
@@ -36,6 +36,8 @@ from elman.config.values import (
     OneOf,
     Options,
     PartOf,
+    Positive,
+    Rate,
     ReadIf,
     Share,
     Whole,

@@ -86,12 +86,20 @@ class DataSettings(Section):
 class VocabularySettings(Section):
     """From text to tokens."""
 
-    unit: Annotated[str, PartOf(UNITS)] = setting("word", "what a token is")
+    unit: Annotated[str, PartOf(UNITS)] | None = setting(None, "what a token is; unset: chosen for the text")
     unit_options: Options = setting({}, "options of the unit's constructor")
-    lowercase: bool = setting(False, "lower-case everything")
+    lowercase: bool | None = setting(
+        None, "lower-case everything; unset: where a comparator labels words, else not"
+    )
     min_count: Count | None = setting(None, "rarer tokens become <unk>")
-    vocabulary_size: Count | None = setting(None, "keep this many tokens; for bpe: its number of units")
+    vocabulary_size: Count | None = setting(
+        None, "keep this many tokens; for bpe: its number of units; unset: by the size of the text"
+    )
     vocabulary: list[str] | None = setting(None, "exactly these tokens, in this order")
+
+    def of_field(self, name: str) -> VocabularySettings:
+        """The settings of one field of the task's."""
+        return self
 
 
 class TextSettings(VocabularySettings):
@@ -113,7 +121,9 @@ class RecurrentSettings(Section):
     dropout: Rate | None = setting(None, "between layers and on outputs")
     recurrent_dropout: Rate = setting(0.0, "variational dropout on the recurrent state")
     zoneout: Rate = setting(0.0, "share of state units that keep their old value in a step")
-    weight_drop: Rate = setting(0.0, "dropout on the recurrent weights")
+    weight_drop: Rate | None = setting(
+        None, "dropout on the recurrent weights; unset: 0, or as the task says"
+    )
     initial_state: Annotated[str, OneOf("elman.layers.rnn:INITIAL_STATES")] = setting(
         "zero", "the state before the first token"
     )
@@ -155,6 +165,9 @@ class TrainingSettings(Section):
 
     epochs: Count | None = setting(None, "passes over the training data, at most")
     max_steps: Count | None = setting(None, "updates, at most")
+    minutes: Positive | None = setting(
+        None, "time from start to end, by which max_steps and, if need be, narrower layers are chosen"
+    )
     batch_size: Count | None = setting(None, "examples in a batch (rows of a stream)")
     batch_tokens: Count | None = setting(None, "tokens in a batch, padding included")
     accumulate: Count = setting(1, "batches whose gradients make one update")
@@ -201,6 +214,11 @@ class TrainingSettings(Section):
         {}, "options of the metric's constructor"
     )
     patience: Count | None = setting(None, "validations without improvement before stopping")
+    cooldown: Annotated[NonNegative, ReadIf("training.patience", open=True)] | None = setting(
+        None,
+        "when patience is over, the rest of the schedule is taken in this share of the updates so far; "
+        "unset: training stops at once",
+    )
     validate_every: Count | None = setting(
         None, "updates between validations; unset: an epoch, at least 300 and at most 2,000"
     )
@@ -217,9 +235,16 @@ class TrainingSettings(Section):
     graphs: Literal["auto", "off"] = setting(
         "auto", "on cuda, updates of a shape that comes again are recorded as CUDA graphs; off: never"
     )
-    precision: Annotated[
-        str, OneOf("elman.training.precision:PRECISIONS", "elman.training.precision:usable_precisions")
-    ] = setting("float32", "of matrix products; tf32: on cuda only, 16-bit ones: by autocast")
+    precision: (
+        Annotated[
+            str, OneOf("elman.training.precision:PRECISIONS", "elman.training.precision:usable_precisions")
+        ]
+        | None
+    ) = setting(
+        None,
+        "of matrix products; tf32: on cuda only, 16-bit ones: by autocast; unset: float32, or as the task "
+        "says",
+    )
 
     @model_validator(mode="after")
     def _rounds_where_it_can(self) -> TrainingSettings:
@@ -236,8 +261,8 @@ class DecodingSettings(Section):
 
     strategy: Annotated[str, PartOf(STRATEGIES)] | None = setting(
         None,
-        "greedy, beam, sample or diverse; unset: beam if beam is above 1, sample if temperature, "
-        "top_k or top_p is set, else greedy",
+        "greedy, beam, sample or diverse; unset: sample if temperature, top_k or top_p is set, beam if "
+        "beam is above 1, else greedy",
     )
     strategy_options: Annotated[Options, ReadIf("decoding.strategy")] = setting(
         {}, "options of the strategy's constructor"
@@ -263,9 +288,15 @@ class DecodingSettings(Section):
     def chosen(self, key: str) -> str | None:
         return strategy_name(self) if key == "strategy" else super().chosen(key)
 
+    @property
+    def draws(self) -> bool:
+        """Whether something is set that only drawing reads."""
+        return any(value is not None for value in (self.temperature, self.top_k, self.top_p))
+
     def read_besides(self) -> set[str]:
-        # A beam of several models has nothing to draw, and may be given a seed; a beam of one is greedy.
-        return {"seed", "beam"} if self.strategy is None and self.beam == 1 else {"seed"}
+        # A beam of several models has nothing to draw, and may be given a seed; a beam of one is greedy, and
+        # one that is yet to be chosen decides the strategy.
+        return {"seed", "beam"} if self.strategy is None and (self.beam or 1) == 1 else {"seed"}
 
 
 class EvaluationSettings(Section):
@@ -289,15 +320,14 @@ class Config(Section):
 def strategy_name(settings: DecodingSettings) -> str:
     """The strategy that is meant, where none is named.
 
-    >>> strategy_name(DecodingSettings(beam=4)), strategy_name(DecodingSettings(top_k=9))
+    >>> strategy_name(DecodingSettings(beam=4)), strategy_name(DecodingSettings(beam=4, top_k=9))
     ('beam', 'sample')
     """
     if settings.strategy is not None:
         return settings.strategy
-    if (settings.beam or 1) > 1:
-        return "beam"
-    drawn = (settings.temperature, settings.top_k, settings.top_p)
-    return "sample" if any(value is not None for value in drawn) else "greedy"
+    if settings.draws:
+        return "sample"
+    return "beam" if (settings.beam or 1) > 1 else "greedy"
 
 
 def part_names(config: Section, prefix: str = "") -> Iterator[tuple[str, PartName]]:

@@ -114,7 +114,9 @@ class Dates(Corpus):
     summary = "dates in 40 languages and 13 scripts, as people write them → YYYY-MM-DD (needs Babel)"
     settings: ClassVar[Settings] = {
         "text.unit": "character",
+        "text.shared": False,
         "model.hidden": 128,
+        "model.embedding": 64,
         "model.attention": "additive",
         "model.placement": "after",
         "model.start": "zero",  # so that it has to look
@@ -123,6 +125,7 @@ class Dates(Corpus):
         "training.learning_rate": 4e-3,
         "training.max_steps": 1700,
         "training.validate_every": 425,
+        "decoding.beam": 1,
     }
 
     def generate(self, split: str, random: Random) -> Iterator[Example]:

@@ -20,7 +20,16 @@ class Reverse(Corpus):
 
     task = "seq2seq"
     summary = "strings of 1 to 40 letters → the same backwards"
-    settings: ClassVar[Settings] = {"text.unit": "character"}
+    settings: ClassVar[Settings] = {
+        "text.unit": "character",
+        "text.shared": False,
+        "model.hidden": 256,
+        "model.embedding": 64,
+        "model.dropout": 0.2,
+        "training.batch_size": 64,
+        "training.epochs": 30,
+        "decoding.beam": 1,
+    }
 
     def generate(self, split: str, random: Random) -> Iterator[Example]:
         seen: set[str] = set()

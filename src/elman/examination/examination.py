@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from elman.config import Config
@@ -27,7 +28,7 @@ from elman.examination.texts import Texts
 from elman.examination.words import Words
 from elman.tasks.base import AnyTask
 from elman.text.records import Record
-from elman.training.preparing import no_known_label
+from elman.training.preparing import looked_at, no_known_label
 from elman.training.settings import make_task
 from elman.training.sources import Reading, training_data
 
@@ -59,7 +60,7 @@ class PartRead:
 class Examination:
     """All that is known of the data: what was read, numbers about it, and the findings, the worst first.
 
-    chosen: the settings that training would choose, where it came so far.
+    chosen: the settings that training would choose, where it came so far; reasons: why, by key.
     """
 
     task: str
@@ -71,6 +72,7 @@ class Examination:
     spans: Spans | None = None
     notes: list[str] = field(default_factory=list)
     chosen: dict[str, Json] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
     held_out: bool = False
 
     @property
@@ -93,6 +95,7 @@ class Examination:
             "labels": None if labels is None else dict(labels.train.most_common()),
             "scheme": self.scheme,
             "chosen": self.chosen,
+            "reasons": self.reasons,
             "findings": [one.as_json() for one in self.findings],
         }
 
@@ -129,6 +132,8 @@ def examine(config: Config) -> Examination:
         done.findings.append(refused(error))
         return done
     done.held_out = bool(dev.held_out)
+    with suppress(ElmanError):  # which reading all of the data will tell
+        done.reasons = looked_at(task, train, dev)
     if train.held_out is not None or dev.files == train.files:  # one file: all of it is looked at
         train, dev = replace(train, held_out=None), replace(dev, files=())
     view = View.of(task)
@@ -139,7 +144,7 @@ def examine(config: Config) -> Examination:
     if view.listed:
         done.spans = Spans(view)
     checks = [*_checks(done, view)]
-    read_train(done, task, Observed(train, view, checks, dev=False))
+    read_train(done, task, Observed(train, view, checks, dev=False), config)
     if dev.files:
         read_dev(done, task, Observed(dev, view, checks, dev=True))
     turned = done.labels is not None and done.labels.turned
@@ -164,13 +169,13 @@ def _checks(done: Examination, view: View) -> Iterator[Check]:
     yield from done.words.values()
 
 
-def read_train(done: Examination, task: AnyTask, records: Observed) -> None:
-    """The first pass of training: vocabularies, and the settings that were left open."""
-    reading, before = records.reading, task.config
+def read_train(done: Examination, task: AnyTask, records: Observed, before: Config) -> None:
+    """The first pass of training: vocabularies, and the settings that were left open before."""
+    reading = records.reading
     try:
         statistics = task.build_vocabularies(records)
         task.fill_defaults(statistics)
-        done.notes = statistics.notes
+        done.notes, done.reasons = statistics.notes, done.reasons | statistics.reasons
         done.chosen = dict(_differences(before.model_dump(), task.config.model_dump()))
     except ElmanError as error:
         done.findings.append(refused(error))

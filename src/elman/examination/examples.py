@@ -9,10 +9,9 @@ from typing import NamedTuple
 from elman.config import has_key, lookup
 from elman.examination.findings import Finding
 from elman.tasks.base import AnyTask
+from elman.tasks.looking import LABELS, texts_of
 from elman.text.fields import TextField
 from elman.text.records import Record
-
-LABELS = ("label", "tag", "class")  # roles that hold names of things, not texts
 
 
 class Example(NamedTuple):
@@ -49,8 +48,7 @@ class View:
     def of(cls, task: AnyTask) -> View:
         label = next((role for role in task.roles if role in LABELS), None)
         kind = str(lookup(task.config, "text.classes")) if has_key(task.Settings, "text.classes") else None
-        texts = tuple(role for role in task.roles if role != label)
-        return cls(texts, label, task.stratum is not None, task.listed, task.text_fields, kind)
+        return cls(texts_of(task), label, task.stratum is not None, task.listed, task.text_fields, kind)
 
     @property
     def paired(self) -> bool:
@@ -66,9 +64,15 @@ class View:
         field = self._field(role)
         return self.listed or field is None or field.unit.grain == "word"
 
+    def splits(self, role: str) -> bool:
+        """Is punctuation split off by the unit?"""
+        field = self._field(role)
+        return field is not None and field.unit_name != "word"
+
     def unit_noun(self, role: str) -> str:
         """What lengths are counted in."""
-        return "words" if self.by_words(role) else "characters"
+        field = self._field(role)
+        return "words" if self.by_words(role) or (field and field.unit.learned) else "characters"
 
     def unit_key(self, role: str) -> str:
         """The setting that says what a token of a text is."""

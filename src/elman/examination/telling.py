@@ -34,6 +34,8 @@ def _read(done: Examination) -> Iterator[str]:
         if texts.count:
             yield f"{texts.view.noun(role)}: {_lengths(done, role, texts)}"
             yield f"  {_words(done, role)}"
+    for key, reason in done.reasons.items():
+        yield f"{key}: {done.chosen.get(key)}, {reason}"
     if done.labels is not None and done.labels.train:
         labels = done.labels
         shown = [

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from elman.examination.examples import Check, Example, View
 from elman.examination.findings import Cases, Finding, Json, Place, counted, graded, note, share
-from elman.examination.scripts import RUN, UNSPACED, scripts_of
+from elman.text.choosing import ALONE, ATTACHED, is_raw
+from elman.text.scripts import RUN, UNSPACED, scripts_of
 
 SAMPLE = 20_000  # examples that tell whether texts are raw
 LONG = 200  # tokens below which no text is called long
@@ -20,9 +21,6 @@ MOJIBAKE = re.compile(
     "[\u00c3\u00c2][\u0080-\u00bf]|\u00e2\u20ac[\u0090-\u009f\u2122\u0153\u02dc\u201c\u201d\u00a6]"
 )
 CONTROL = re.compile("[\u0001-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]")
-# A full stop inside of a text may belong to an abbreviation.
-ATTACHED = re.compile(r"\w(?:[,!?;:](?=\s|$)|\.$)")
-ALONE = re.compile(r"(?:^|(?<=\s))(?:[,!?;:](?=\s|$)|\.$)")
 
 
 @dataclass
@@ -95,8 +93,7 @@ class Texts(Check):
     @property
     def raw(self) -> bool | None:
         """Is punctuation attached to words? None: there is too little of it to tell."""
-        marks = self.attached + self.alone
-        return None if marks < max(5, self.sampled / 20) else self.attached > self.alone
+        return is_raw(self.attached, self.alone, self.sampled)
 
     def findings(self) -> Iterator[Finding]:
         yield from self._damaged()
@@ -176,11 +173,12 @@ class Texts(Check):
                 f"Read characters: --set {key}=character.",
                 cases,
             )
-        elif self.raw and not self.view.decided and self.view.label is None:
+        elif self.raw and not self.view.splits(self.role):
             yield note(
                 "raw-text",
                 f"Punctuation is attached to words of the {self.role}s, so 'end' and 'end.' are two words.",
-                f"Learn pieces of words: --set {key}=bpe; or put spaces around punctuation.",
+                f"Leave {key} open, or learn pieces of words: --set {key}=bpe; or put spaces around "
+                "punctuation.",
             )
 
     @property

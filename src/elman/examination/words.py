@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from elman.examination.examples import Check, Example, View
 from elman.examination.findings import Cases, Finding, Json, counted, graded, note, share, some_of
-from elman.examination.scripts import is_mixed
+from elman.text.scripts import is_mixed
 
 ONCE = 0.05  # share of the tokens that are words met once, from which on it is said
 

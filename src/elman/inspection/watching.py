@@ -125,15 +125,10 @@ class WatchedCell:
                 new = self.step_of.step(x, s, product)
             for clamp in self.clamps:
                 new = new._replace(**{clamp.name: clamp.hold(getattr(new, clamp.name))})
-        self.gates.append({name: value for name, value in found.items() if self._is_shown(name, value, s)})
-        return self.State(
-            *(torch.as_tensor(part).clone() for part in new)
-        )  # a state is what later steps read
-
-    def _is_shown(self, name: str, value: object, s: State) -> bool:
-        if not isinstance(value, Tensor) or not value.is_floating_point() or name in self.State._fields:
-            return False
-        return value.shape == (len(s[0]), self.cell.hidden_size)
+        shape, fields = (len(s[0]), self.cell.hidden_size), self.State._fields
+        wide = {n: v for n, v in found.items() if isinstance(v, Tensor) and v.shape == shape}
+        self.gates.append({n: v for n, v in wide.items() if v.is_floating_point() and n not in fields})
+        return self.State(*(torch.as_tensor(part).clone() for part in new))  # what later steps read
 
     def unroll(
         self, x: Tensor, state: State, lengths: Tensor | None, *, reverse: bool, noise: Noise

@@ -58,12 +58,19 @@ class TagPassage(WordPassage):
         tags = list(self.prediction.value) if target is None else target.split()
         if len(tags) != len(self.inputs):
             raise ArgumentError(f"target has {len(tags)} tags; the text has {len(self.inputs)} words")
+        if getattr(model, "shortcut", None) is not None:
+            self.notes.append(
+                "Scores are the mean of the network's and those of a linear tagger beside it, which reads "
+                "the words themselves: probabilities are of both, gates, gradients and influences of the network."
+            )
         self.given, self.outputs, self.numbers = target is not None, tags, [self._label(tag) for tag in tags]
 
     def log_probs(self, model: TaskModel, x: Tensor) -> Tensor:
         B, T, _ = x.shape
         lengths = torch.full((B,), T)
         scores = model.output(model.encoder(x, lengths).outputs)
+        if model.shortcut is not None:
+            scores = (scores + model.shortcut(self.batch)) / 2
         if model.crf is not None:
             scores = _log_marginals(model.crf, scores, lengths)
         found: Tensor = (scores / self.task.temperature).log_softmax(-1)

@@ -114,8 +114,8 @@ class Decoder:
         if backend is None:  # before anything is drawn
             return None
         noises = [rnn.regularisers.draw(cell, B, T, x, training=training) for cell in cells]
-        rate = rnn.regularisers.input_dropout if training else 0.0
-        masks = [keep_mask(x, B, cell.input_size, rate) for cell in cells]
+        rates = [rnn.regularisers.before(depth) if training else 0.0 for depth in range(rnn.layers)]
+        masks = [keep_mask(x, B, cell.input_size, rate) for cell, rate in zip(cells, rates, strict=True)]
         dropped = rnn.dropout if training else 0.0
         made = self._compose(noises, masks, dropped)
         tensors = self._tensors(made, x, steps, state, memory, noises, masks, dropped)

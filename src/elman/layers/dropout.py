@@ -18,6 +18,7 @@ class Regularisers:
     """Rates of what disturbs a cell in training; all work with every cell and on every backend.
 
     input_dropout: one mask for the whole sequence on the input (variational, Gal & Ghahramani 2016).
+    layer_dropout: the same on what layers after the first read, in place of that of the input.
     recurrent_dropout: one mask for the whole sequence on the state that the recurrent weights multiply.
     zoneout: every unit of a state keeps its old value with this probability (Krueger et al. 2017);
         one rate for all states, or one by name, as in ``{"h": 0.05, "c": 0.3}``. Evaluation uses the
@@ -30,18 +31,24 @@ class Regularisers:
     recurrent_dropout: float = 0.0
     zoneout: float | Mapping[str, float] = 0.0
     weight_drop: float = 0.0
+    layer_dropout: float = 0.0
 
     def __post_init__(self) -> None:
         check_rate("input_dropout", self.input_dropout)
         check_rate("recurrent_dropout", self.recurrent_dropout)
         check_rate("weight_drop", self.weight_drop)
+        check_rate("layer_dropout", self.layer_dropout)
         rates = self.zoneout if isinstance(self.zoneout, Mapping) else {"zoneout": self.zoneout}
         for name, rate in rates.items():
             check_rate(f"zoneout[{name!r}]" if isinstance(self.zoneout, Mapping) else "zoneout", rate)
 
     def any(self, states: tuple[str, ...]) -> bool:
-        rates = (self.input_dropout, self.recurrent_dropout, self.weight_drop)
+        rates = (self.input_dropout, self.layer_dropout, self.recurrent_dropout, self.weight_drop)
         return any(rates) or bool(self.zoneout_rates(states))
+
+    def before(self, depth: int) -> float:
+        """The rate of the mask on what a layer reads."""
+        return self.layer_dropout if depth and self.layer_dropout else self.input_dropout
 
     def zoneout_rates(self, states: tuple[str, ...]) -> dict[str, float]:
         if not isinstance(self.zoneout, Mapping):

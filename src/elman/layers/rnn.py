@@ -66,6 +66,7 @@ class RNN(nn.Module):
         bidirectional: bool = False,
         dropout: float = 0.0,
         input_dropout: float = 0.0,
+        layer_dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         zoneout: float | Mapping[str, float] = 0.0,
         weight_drop: float = 0.0,
@@ -79,7 +80,7 @@ class RNN(nn.Module):
             cell: a cell's name or class.
             hidden_size: one width for all layers, or one per layer.
             dropout: on the outputs between layers, drawn anew at every position.
-            input_dropout, recurrent_dropout, zoneout, weight_drop: see ``Regularisers``.
+            input_dropout, layer_dropout, recurrent_dropout, zoneout, weight_drop: see ``Regularisers``.
             cell_options: keyword arguments of the cell's constructor.
             initial_state: ``"zero"``, or ``"learned"``: one learned start for all sequences.
             backend: ``"auto"`` takes the fastest that can serve; a named one that cannot is an error.
@@ -93,7 +94,9 @@ class RNN(nn.Module):
         self.hidden_sizes = _widths(hidden_size, layers)
         self.bidirectional = check_flag("bidirectional", bidirectional)
         self.dropout = check_rate("dropout", dropout)
-        self.regularisers = Regularisers(input_dropout, recurrent_dropout, zoneout, weight_drop)
+        self.regularisers = Regularisers(
+            input_dropout, recurrent_dropout, zoneout, weight_drop, layer_dropout
+        )
         self.regularisers.zoneout_rates(self.cell_class.state)
         self.initial_state = check_choice("initial_state", initial_state, INITIAL_STATES)
         self.backend = check_choice("backend", backend, BACKENDS, usable_backends)
@@ -158,7 +161,7 @@ class RNN(nn.Module):
     ) -> Unrolled:
         """One layer; where somebody listens to the calls of a cell, its cells are called one by one."""
         cells, (B, T, D), backend = self._directions(depth), x.shape, self.backend
-        mask = keep_mask(x, B, D, self.regularisers.input_dropout if self.training else 0.0)
+        mask = keep_mask(x, B, D, self.regularisers.before(depth) if self.training else 0.0)
         x = x if mask is None else x * mask[:, None]
         noises = [self._noise(cell, B, T, x) for cell in cells]
         if not any(cell.has_hooks for cell in cells):
@@ -187,7 +190,7 @@ class RNN(nn.Module):
         if self.bidirectional:
             raise ArgumentError("a bidirectional RNN has no step(): its second direction starts at the end")
         r = self.regularisers
-        if self.training and (r.input_dropout or r.recurrent_dropout or r.weight_drop):
+        if self.training and (r.input_dropout or r.layer_dropout or r.recurrent_dropout or r.weight_drop):
             raise ArgumentError(
                 "step() in training mode has no sequence whose dropout mask it could keep; "
                 "call eval(), or give whole sequences to the RNN"

@@ -34,10 +34,12 @@ class Stepper:
         self.rnn, self.t, self.steps = rnn, 0, steps
         like = rnn.check_input(like)
         B, training = len(like), rnn.training
-        rate = rnn.regularisers.input_dropout if training else 0.0
         self.cells = rnn.all_cells()
         self.noises = [rnn.regularisers.draw(cell, B, steps, like, training=training) for cell in self.cells]
-        self.masks = [keep_mask(like, B, cell.input_size, rate) for cell in self.cells]
+        rates = [rnn.regularisers.before(depth) if training else 0.0 for depth in range(rnn.layers)]
+        self.masks = [
+            keep_mask(like, B, cell.input_size, r) for cell, r in zip(self.cells, rates, strict=True)
+        ]
 
     def step(self, x: Tensor, state: NetworkState | None) -> tuple[Tensor, NetworkState]:
         """Output (B, ·) and state after one more input (B, D)."""

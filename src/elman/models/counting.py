@@ -109,6 +109,10 @@ class CountTagger(CountedModel):
         p = self.backoff.distribution(self.backoff.find_nodes(self._contexts(words)))
         return F.embedding(words.places, p.log_())
 
+    def experts(self, words: WordBatch) -> list[Tensor]:
+        """As those of a ``Tagger``."""
+        return [self(words)]
+
     def _contexts(self, words: WordBatch) -> Tensor:
         """(U, 2 + suffix): capitalisation, letters from the last on, word."""
         letters = words.characters

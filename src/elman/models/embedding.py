@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman.layers.rnn import RNN
+from elman.models.indicators import Affixes
 from elman.text.fields import TextField
 from elman.text.vocabulary import UNKNOWN
 
@@ -108,7 +109,9 @@ class Pretrained(nn.Module):
 class Tokens(nn.Module):
     """Token numbers as vectors: the learned one and, where there is one, the pretrained one beside it.
 
-    In training, rare tokens and a share of all positions are shown as unknown where that was asked for.
+    In training, rare tokens and a share of all positions are shown as unknown where that was asked for; and a
+    share of the vocabulary has zero for its vectors, wherever it stands (``e_w ← m_w e_w``, Gal & Ghahramani
+    2016), the others are scaled up.
     """
 
     def __init__(
@@ -118,10 +121,12 @@ class Tokens(nn.Module):
         *,
         rare_dropout: RareTokenDropout | None = None,
         token_dropout: float = 0.0,
+        embedding_dropout: float = 0.0,
         pretrained: Pretrained | None = None,
         unknown: int = 1,
     ) -> None:
         super().__init__()
+        self.embedding_dropout = embedding_dropout
         self.rare_dropout, self.token_dropout, self.unknown = rare_dropout, token_dropout, unknown
         self.embedding = Embedding(V, width)
         self.pretrained = pretrained
@@ -129,7 +134,14 @@ class Tokens(nn.Module):
 
     @classmethod
     def of(
-        cls, field: TextField, width: int, *, rare_dropout: float, token_dropout: float, tuned: bool
+        cls,
+        field: TextField,
+        width: int,
+        *,
+        rare_dropout: float,
+        token_dropout: float,
+        tuned: bool,
+        embedding_dropout: float = 0.0,
     ) -> Tokens:
         """Vectors for the tokens of a field; pretrained ones where it has a file of them."""
         V, unknown = len(field.vocabulary), field.vocabulary.id(UNKNOWN)
@@ -138,6 +150,7 @@ class Tokens(nn.Module):
             width,
             rare_dropout=RareTokenDropout(rare_dropout, field.counts, unknown) if rare_dropout else None,
             token_dropout=token_dropout,
+            embedding_dropout=embedding_dropout,
             pretrained=Pretrained(V, field.vector_width, tuned=tuned) if field.vectors else None,
             unknown=unknown,
         )
@@ -153,8 +166,13 @@ class Tokens(nn.Module):
             ids = self.rare_dropout(ids)
         if self.training and self.token_dropout:
             ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.token_dropout, self.unknown)
-        learned: Tensor = self.embedding(ids)
-        return learned if self.pretrained is None else torch.cat([learned, self.pretrained(ids)], -1)
+        vectors: Tensor = self.embedding(ids)
+        if self.pretrained is not None:
+            vectors = torch.cat([vectors, self.pretrained(ids)], -1)
+        if self.training and self.embedding_dropout:
+            kept = F.dropout(vectors.new_ones(self.embedding.V), self.embedding_dropout)
+            vectors = vectors * kept[ids][..., None]
+        return vectors
 
 
 class WordBatch(NamedTuple):
@@ -174,9 +192,9 @@ class WordBatch(NamedTuple):
 
 
 class Words(nn.Module):
-    """A word as its learned vector, its pretrained vector and what an RNN reads in its letters, side by side.
+    """A word as its learned vector, its pretrained one, what an RNN reads in its letters, and its affixes.
 
-    Every distinct word of a batch is composed once, however often it occurs.
+    They stand side by side, and every distinct word of a batch is composed once, however often it occurs.
     """
 
     def __init__(
@@ -194,6 +212,7 @@ class Words(nn.Module):
         cell_options: Mapping[str, Any] | None = None,
         backend: str = "auto",
         dropout: float = 0.0,
+        affixes: Affixes | None = None,
     ) -> None:
         super().__init__()
         self.rare_dropout, self.token_dropout, self.dropout = rare_dropout, token_dropout, dropout
@@ -209,6 +228,8 @@ class Words(nn.Module):
                 cell, size, size, bidirectional=True, cell_options=cell_options, backend=backend
             )
             self.output_size += self.spelling.output_size
+        self.affixes = affixes
+        self.output_size += 0 if affixes is None else affixes.output_size
 
     def forward(self, words: WordBatch) -> Tensor:
         tokens = words.tokens if self.rare_dropout is None else self.rare_dropout(words.tokens)
@@ -218,6 +239,8 @@ class Words(nn.Module):
         if self.spelling is not None:
             letters = F.dropout(self.letters(words.characters), self.dropout, self.training)
             parts.append(self.spelling(letters, words.character_lengths).last)
+        if self.affixes is not None:
+            parts.append(self.affixes(words.characters, words.character_lengths))
         composed = torch.cat(parts, -1) if len(parts) > 1 else parts[0]  # (U, ·)
         places = words.places
         if self.training and self.token_dropout:

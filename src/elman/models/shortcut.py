@@ -5,6 +5,7 @@ The network is trained by itself, since beside a model that fits the training da
 left to learn. What all three say is added up with weights that validation data decide.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,12 +17,13 @@ from torch.nn import functional as F
 from elman.models.backoff import Counted
 from elman.text.ngrams import BLOCK, Numbers
 
-STRENGTH = 30.0  # of the losses of a text, against half the square of the weights
+STRENGTH = 1000.0  # of the losses of a text, over √N, against half the square of the weights
 MOST_WEIGHTS = 4_000_000
 ITERATIONS = 100
 CPU = torch.device("cpu")
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # an odd number that mixes all bits into the highest
-SMOOTHING = 0.1  # of naive Bayes: what every n-gram has beforehand
+SMOOTHING = 0.3  # of naive Bayes: how much all texts count for a label, against those of a usual label
+UNSEEN = 0.1  # texts that each label has beforehand
 MANY = 3000  # training texts from which on a network may be expected to be worth as much
 TRUST = 20.0  # validation examples that outweigh what is expected
 
@@ -70,11 +72,16 @@ class LinearShortcut(Counted):
         return torch.cat([F.log_softmax(scores, -1)[:, None], self(ngrams).to(scores.dtype)], 1)
 
     def fit(
-        self, ngrams: tuple[Numbers, Numbers], labels: Sequence[int], weighing: Tensor | None = None
+        self,
+        ngrams: tuple[Numbers, Numbers],
+        labels: Sequence[int],
+        weighing: Tensor | None = None,
+        shift: Tensor | None = None,
     ) -> None:
         """Take the n-grams that occur and find the best weights.
 
-        ``weighing`` (K,): how much a text of each label counts, where not all count the same.
+        ``weighing`` (K,): how much a text of each label counts, where not all count the same. ``shift``
+        (K,): how much more probable each label is than these texts say, as a logarithm.
         """
         found, counts = ngrams
         K = len(self.bias) // 2
@@ -88,6 +95,7 @@ class LinearShortcut(Counted):
             _count(*matrix, (len(hashes), K), truth),
         )
         weight, bias = (torch.cat(parts, -1) for parts in zip(*models, strict=True))
+        bias = bias if shift is None else bias + shift.cpu().repeat(2)
         device = self.bias.device
         self.hashes, self.rarity = known.to(device), torch.from_numpy(rarity).to(device)
         self.weight, self.bias = weight.to(device), bias.to(device)
@@ -115,23 +123,33 @@ class LinearShortcut(Counted):
         logs, labels = experts.double().cpu().mT, labels.cpu()  # (N, K, 3)
         expected = expected_weights(int(self.texts))
         weights, each = expected.clone(), torch.arange(len(labels))
+
+        def cost(weights: Tensor) -> float:
+            loss = F.cross_entropy(logs @ weights, labels, reduction="sum")
+            return float(loss + TRUST / 2 * (weights - expected).square().sum())
+
         for _ in range(30):
             chances = (logs @ weights).softmax(-1)
             means = (chances[..., None] * logs).sum(1)
             slope = (means - logs[each, labels]).sum(0) + TRUST * (weights - expected)
             spread = logs - means[:, None]
             curve = torch.einsum("nk,nki,nkj->ij", chances, spread, spread)
-            change = torch.linalg.solve(curve + TRUST * torch.eye(3, dtype=torch.float64), slope)
-            weights = (weights - change).clamp(min=0.0, max=5.0)
-            if float(change.abs().max()) < 1e-6:
+            curve += TRUST * torch.eye(3, dtype=torch.float64)
+            free = (weights > 0) | (slope < 0)  # others would become negative
+            change = torch.zeros_like(weights)
+            change[free] = torch.linalg.solve(curve[free][:, free], slope[free])
+            steps = ((weights - change * 0.5**n).clamp(min=0.0) for n in range(20))
+            better = next((one for one in steps if cost(one) < cost(weights)), None)
+            if better is None:
                 break
+            weights = better
         self.weights.copy_(weights)
 
 
 def expected_weights(texts: int) -> Tensor:
     """Of network, regression and naive Bayes, after so many training texts: few teach a network little."""
     share = texts / (texts + MANY)
-    return torch.tensor([0.2 + 0.5 * share, 0.9 - 0.2 * share, 0.3], dtype=torch.float64)
+    return torch.tensor([0.1 + 0.5 * share, 0.5 - 0.1 * share, 0.25], dtype=torch.float64)
 
 
 class _Index:
@@ -210,6 +228,7 @@ def _regress(
 ) -> tuple[Tensor, Tensor]:
     """Weights and bias of the regression, by L-BFGS over all texts at once: the same every time."""
     N, (width, K) = len(labels), shape
+    penalty = 1 / (STRENGTH * math.sqrt(N))
     rows = np.repeat(np.arange(N), np.diff(np.concatenate([offsets, [len(places)]])))
     by_ngram = np.argsort(places, kind="stable")
     texts = _Bags(places, offsets, values)
@@ -224,9 +243,10 @@ def _regress(
         weight, bias = weights[:-1], weights[-1]
         logs = F.log_softmax(texts.times(weight) + bias, -1)
         wrong = (logs.exp() - truth) * counted[:, None] / N
-        weights.grad[:-1] = ngrams.times(wrong) + weight / (STRENGTH * N)  # type: ignore[index]
+        weights.grad[:-1] = ngrams.times(wrong) + weight * penalty  # type: ignore[index]
         weights.grad[-1] = wrong.sum(0)  # type: ignore[index]
-        return -(counted * logs[each, labels]).mean() + weight.square().sum() / (2 * STRENGTH * N)
+        loss: Tensor = -(counted * logs[each, labels]).mean()
+        return loss + weight.square().sum() * (penalty / 2)
 
     optimizer = torch.optim.LBFGS(
         [weights], max_iter=ITERATIONS, history_size=6, tolerance_grad=1e-5, line_search_fn="strong_wolfe"
@@ -238,10 +258,14 @@ def _regress(
 def _count(
     places: Numbers, offsets: Numbers, values: NDArray[np.float32], shape: tuple[int, int], labels: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """``log P(n-gram | label)`` and ``log P(label)``, smoothed."""
+    """``log P(n-gram | label)`` and ``log P(label)``, smoothed.
+
+    An n-gram has beforehand what its share in all texts says, so that it means nothing where it was not seen.
+    """
     K = shape[1]
     each = np.repeat(labels.numpy(), np.diff(np.concatenate([offsets, [len(places)]])))
     flat = np.bincount(places * K + each, values, minlength=shape[0] * K)
-    sums = torch.from_numpy(flat).view(shape) + SMOOTHING
-    often = torch.bincount(labels, minlength=K).double() + SMOOTHING
+    sums = torch.from_numpy(flat).view(shape)
+    sums = sums + SMOOTHING / K * sums.sum(1, keepdim=True)
+    often = torch.bincount(labels, minlength=K).double() + UNSEEN
     return (sums / sums.sum(0)).log().float(), (often / often.sum()).log().float()

@@ -12,7 +12,16 @@ from elman.presentation.wording import duration, network_name, number, printable
 NETWORK = ("hidden", "layers", "embedding", "dropout", "attention", "pooling", "crf")
 TEXT = ("unit", "lowercase", "min_count", "vocabulary_size", "vectors")
 TRAINING = (
-    *("optimizer", "learning_rate", "schedule", "epochs", "max_steps", "batch_size", "batch_tokens"),
+    *(
+        "optimizer",
+        "learning_rate",
+        "schedule",
+        "epochs",
+        "max_steps",
+        "minutes",
+        "batch_size",
+        "batch_tokens",
+    ),
     *("clip", "averaging", "precision", "device", "seed"),
 )
 

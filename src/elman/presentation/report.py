@@ -34,6 +34,7 @@ def write_report(run: Path) -> Path:
         samples=samples,
         samples_note=f"{len(samples):,} of {len(told):,} validations" if len(samples) < len(told) else "",
         commands="\n".join(summary.commands(shlex.quote(str(run)))),
+        reasons=summary.reasons(),
         settings=summary.text,
     )
     return write_page(run / "report.html", page)

@@ -86,6 +86,17 @@ class Summary:
     def ending(self) -> str:
         return "not finished" if self.end is None else f"finished: {ending(self.end['reason'])}"
 
+    def reasons(self) -> list[tuple[str, str, str]]:
+        """The settings that were chosen for a reason, with their values and reasons."""
+        known = self.data.get("reasons")
+        found: list[tuple[str, str, str]] = []
+        for key, why in known.items() if isinstance(known, dict) else ():
+            value: object = self.settings
+            for name in str(key).split("."):
+                value = value.get(name) if isinstance(value, dict) else None
+            found.append((str(key), "" if value is None else str(value), str(why)))
+        return found
+
     def title(self) -> str:
         return f"{TASKS.get(self.task, self.task)} · {network_name(self.settings.get('model', {}))}"
 

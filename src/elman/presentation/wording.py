@@ -40,6 +40,21 @@ def duration(seconds: float) -> str:
     return f"{whole} s" if whole >= 10 else f"{seconds:.1f} s"
 
 
+def roughly(seconds: float) -> str:
+    """A length of time that nobody knows exactly.
+
+    >>> roughly(3.2), roughly(63), roughly(750), roughly(7500)
+    ('3 seconds', '1 minute', '12 minutes', '2.1 hours')
+    """
+    if seconds < 55:
+        size, unit = f"{max(1, round(seconds))}", "second"
+    elif seconds < 5400:
+        size, unit = f"{round(seconds / 60)}", "minute"
+    else:
+        size, unit = f"{seconds / 3600:.1f}", "hour"
+    return f"{size} {unit}{'s' * (size != '1')}"
+
+
 def printable(text: str) -> str:
     """The text on one line, without characters that steer a terminal."""
     return "".join(" " if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in text)

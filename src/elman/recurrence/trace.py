@@ -235,7 +235,7 @@ def derive(equations: Equations, arrivals: Arrivals | None = None) -> Gradients:
         limit = f"kernels are made of {MOST_OPERATIONS:,} at most"
         raise BackendError(f"a step and its gradient are {operations:,} operations, and {limit}")
     # Of forward values, dear ones and products are kept; what is cheap is computed again.
-    dear = [n for n in nodes_of(equations) if n.op == "h" or (n.args and _dear(n))]
+    dear = [n for n in nodes_of(equations) if n.op == "h" or _adds_parts(n) or (n.args and _dear(n))]
     reached = reach(found.outputs, stop=dear)
     kept = [node for node in dear if node.index in reached]
     current = tuple(node for node in kept if node in equations.results)
@@ -373,6 +373,11 @@ def whole(value: Symbol, dim: str) -> Symbol:
 def _dear(node: Node) -> bool:
     """Whether a value is saved for the backward step, if that reads it: it takes more than to load it."""
     return node.op not in OPERATIONS or OPERATIONS[node.op].dear
+
+
+def _adds_parts(node: Node) -> bool:
+    """Whether a value is the sum of the two parts of a gate: saved as one, neither of them is read again."""
+    return node.op == "add" and {argument.op for argument in node.args} == {"x", "h"}
 
 
 def _keeps_zero(node: Node) -> bool:

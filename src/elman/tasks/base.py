@@ -51,6 +51,7 @@ class Loss:
     examples: int
     tokens: int  # that were read
     carry: Any = None
+    regularisation: Tensor | None = None  # what is minimised besides: a sum as the total, and no part of it
 
 
 class Scorer(Protocol):
@@ -58,8 +59,11 @@ class Scorer(Protocol):
 
     field: TextField
 
-    def score(self, model: Any, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
-        """For each text its tokens and the end marker, with ``log P(token | those before)``."""
+    def score(self, model: Any, texts: Sequence[str], *, reader: Any = None) -> list[list[tuple[str, float]]]:
+        """For each text its tokens and the end marker, with ``log P(token | those before)``.
+
+        ``reader``: an ``AdaptiveReader`` of the model, which reads one text after the other.
+        """
 
 
 class Chooser(Protocol):
@@ -187,7 +191,12 @@ class Task(ABC, Generic[M, B]):
             tokens=settings.batch_tokens,
             seed=settings.seed,
             epoch=0 if settings.optimizer == "incremental" else epoch,
+            among=self._learned_from(examples),
         )
+
+    def _learned_from(self, examples: Examples) -> NDArray[np.int64] | None:
+        """Which examples an epoch has, where not all of them."""
+        return None
 
     @abstractmethod
     def collate(self, examples: Examples, key: Any, device: torch.device) -> B:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,14 +15,17 @@ from elman.models.classifier import Classifier
 from elman.models.counting import NaiveBayes
 from elman.models.embedding import Ngrams, WordBatch
 from elman.models.losses import label_loss, output_loss
+from elman.registry import UNITS
 from elman.tasks.base import Axes, Chances, Judges, Loss, Measures, network_kind
 from elman.tasks.beside import ShortcutFitting, has_shortcut
-from elman.tasks.buckets import Counts, bucketed_words
 from elman.tasks.calibrating import Judgement
+from elman.tasks.classify_batch import ClassifyBatch
 from elman.tasks.classify_settings import ClassifySettings
+from elman.tasks.defaults import Choice
 from elman.tasks.examples import Batches, Examples, device_of, tensor, unseen_measures
 from elman.tasks.generation import Partners
 from elman.tasks.predictions import Prediction
+from elman.tasks.repeats import Repeats
 from elman.tasks.statistics import Statistics
 from elman.tasks.words import WordConfig, WordTask, usual_epochs
 from elman.tensors.transfer import moved
@@ -30,28 +33,10 @@ from elman.text.fields import State
 from elman.text.files import Repairs
 from elman.text.reading import read_fields
 from elman.text.records import Record, Source
+from elman.text.units.base import Unit
 
 FEW = 20  # labels that are not too many, however few texts there are
 NGRAM_DROPOUT = 0.3  # so that the network does not lean on the n-grams alone
-
-
-class ClassifyBatch(NamedTuple):
-    """Words, and the label (B,) of each text, or those that it has (B, K); and those that training never saw.
-
-    An unseen one is −1 among (B,), and none of (B, K). Labels that count unequally have weights (K,).
-    """
-
-    words: WordBatch
-    labels: Tensor
-    unseen: Sequence[Sequence[str]] = ()
-    weights: Tensor | None = None
-    counts: Counts | None = None
-
-    def counted(self) -> Counts:
-        return Counts(len(self.labels), len(self.labels), int(self.words.lengths.sum()))
-
-    def bucketed(self) -> "ClassifyBatch":
-        return self._replace(words=bucketed_words(self.words), unseen=(), counts=self.counted())
 
 
 class Classify(WordTask[Classifier, ClassifyBatch]):
@@ -65,8 +50,9 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
 
     def __init__(self, config: ClassifySettings) -> None:
         super().__init__(config, "label")
-        self._texts = 0  # of the training data
-        self.beside = ShortcutFitting(self.words.text.join, self._by_network, self._weights_here)
+        self._texts = self._again = 0  # of the training data, and those that occurred before
+        self._repeats: Repeats | None = None
+        self.beside = ShortcutFitting(self.words.text.join, self._by_network, self._weights_here, self._once)
         self.companion = self.beside
 
     @property
@@ -90,9 +76,11 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
     def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
         self.words.text.build_unit(record.fields["text"] for record in records)
         self._several = self.config.data.labels_separator is not None
-        self._counting = True
+        self._counting, self._distinct = True, set[int]()
         seen = super().build_vocabularies(records)
         self._counting, self._texts = False, seen.examples
+        self._again = self._texts - len(self._distinct)
+        self._distinct.clear()
         if len(self.labels.names) > max(FEW, min(seen.types, seen.examples / 2)):
             seen.notes.append(
                 f"{len(self.labels.names):,} labels for {seen.examples:,} texts: if the columns stand the "
@@ -104,12 +92,15 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         """Raw words have capitals, numbers and misspellings to read; prepared ones have fewer."""
         if config.model.characters is not None:
             return bool(config.model.characters)
-        return None if config.text.unit == "word" and config.model.network == "rnn" else False
+        kind: type[Unit] = UNITS.find(config.text.unit or "word")
+        return None if kind.grain == "word" and config.model.network == "rnn" else False
 
     def _words_of(self, record: Record) -> list[str]:
         words = self.words.text.split(record.fields["text"])
         if not words:
             raise record.error(EmptyError, "a text without a word", field="text", remedy="remove the line")
+        if self._counting:
+            self._distinct.add(hash(record.fields["text"]))
         return words
 
     def _labels_of(self, record: Record) -> Sequence[str]:
@@ -142,12 +133,30 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
             "model.pooling": "last" if model.network == "bag" else "max",
             "model.multilabel": self._several,
             "model.shortcut": not (self._several or self.config.model.multilabel),
+            "training.repeats": self._usual_repeats(),
             "training.batch_size": 32 if self.config.training.batch_tokens is None else None,
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
             "training.epochs": usual_epochs(statistics.examples, 50_000 if words else 150_000, most=20),
         }
+
+    def _usual_repeats(self) -> Choice:
+        if not self._again or self._several or self.config.model.multilabel:
+            return Choice("all", "since no text occurs again" if not self._again else "by their labels")
+        return Choice("once", f"since {self._again:,} of {self._texts:,} texts occur again")
+
+    def _once(self, examples: Examples) -> Repeats | None:
+        """What is known of training texts that occur again, where each is to be learned from once."""
+        if self.config.training.repeats != "once" or self.multilabel:
+            return None
+        if self._repeats is None or self._repeats.of is not examples:
+            self._repeats = Repeats.find(examples, len(self.labels.names))
+        return self._repeats
+
+    def _learned_from(self, examples: Examples) -> NDArray[np.int64] | None:
+        repeats = self._once(examples)
+        return None if repeats is None else repeats.first
 
     def build_model(self, *, fresh: bool = False) -> Any:
         settings, K = self.config.model, len(self.labels.names)
@@ -170,7 +179,7 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
             shortcut=bool(settings.shortcut) and not self.multilabel,
         )
 
-    def describe(self, model: Any) -> list[str]:
+    def describe(self, model: Classifier) -> list[str]:
         beside = ["beside it: logistic regression and naive Bayes of n-grams (model.shortcut)"]
         return super().describe(model) + (beside if has_shortcut(model) else [])
 
@@ -188,15 +197,18 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
             labels = np.concatenate(rows).astype(np.int64)
         words = self._word_batch(examples, key, device)
         unseen = examples.texts("unseen", key)
-        return ClassifyBatch(words, tensor(labels, device), unseen, self._weights(device))
+        repeats = self._repeats if self._repeats is not None and self._repeats.of is examples else None
+        shift = None if repeats is None else moved(repeats.shift, device)
+        return ClassifyBatch(words, tensor(labels, device), unseen, self._weights(device), shift=shift)
 
     def loss(
         self, model: Classifier, batch: ClassifyBatch, *, carry: Any = None, progress: float = 1.0
     ) -> Loss:
         settings, labels = self.config.training, batch.labels
         loss = label_loss if self.multilabel else output_loss
+        scores = model(batch.words)
         total = loss(
-            model(batch.words),
+            scores if batch.shift is None else scores - batch.shift,
             labels,
             kind=settings.loss,
             smoothing=settings.label_smoothing,

@@ -43,6 +43,9 @@ class ClassifyTraining(TrainingSettings):
     class_weights: Literal["none", "balanced"] = setting(
         "none", "balanced: a rare class counts as much as a frequent one"
     )
+    repeats: Annotated[Literal["all", "once"] | None, ReadIf("training.loss", ("cross-entropy",))] = setting(
+        None, "a text that occurs again is learned from each time, or once, while labels stay as frequent"
+    )
 
 
 class ClassifyEvaluation(EvaluationSettings):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,11 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.store)
+
+    def every(self, step: int) -> Examples:
+        """Every so manieth of the examples, in memory."""
+        rows = ({name: one[i] for name, one in self.store.fields.items()} for i in range(0, len(self), step))
+        return self if step == 1 else replace(self, store=Store.in_memory(rows))
 
     def same_as(self, other: Examples) -> bool:
         """Are they the same examples in the same order?"""

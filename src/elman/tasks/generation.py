@@ -82,12 +82,16 @@ class Writer(ABC, Generic[M]):
         size = min(self.together, most)
         return (numbers[start : start + size] for start in numbers[::size])
 
+    def longest(self, prompts: Sequence[str]) -> int:
+        """Tokens that are written for prompts at most, where no setting says it."""
+        return LONGEST
+
     def usual_prompts(self) -> list[str]:
         """What is written from where nobody says it; empty where somebody has to."""
         return []
 
-    def gap(self, prompt: str) -> str:
-        """What stands between a prompt and the text that goes on from it, where it is shown."""
+    def gap(self, before: str, after: str) -> str:
+        """What stands between a prompt and the text that goes on from it, in their order, as shown."""
         return ""
 
 
@@ -117,7 +121,7 @@ class Generation(Generic[M]):
         ids = {
             name: dict(zip(own, self._ids(name, own, settings), strict=True)) for name, own in tokens.items()
         }
-        longest, prefix = settings.max_length or LONGEST, len(tokens["prefix"])
+        longest, prefix = settings.max_length or self.writer.longest(()), len(tokens["prefix"])
         for key, length in (("min_length is {}", settings.min_length), ("prefix has {} tokens", prefix)):
             if length > longest:
                 raise ConfigError(
@@ -181,13 +185,13 @@ class Generation(Generic[M]):
             keep_shown: keep what the steps show.
         """
         found: dict[int, SearchResult] = {}
-        seed = settings.seed
         members: list[Partner] = [(self.writer, model), *partners]
         for batch, numbers in enumerate(self.writer.batches(prompts, self._most(settings))):
             part = [prompts[number] for number in numbers]
-            settings = settings.model_copy(update={"seed": seed + STRIDE * batch})  # other draws
+            longest = settings.max_length or self.writer.longest(part)
+            update = {"seed": settings.seed + STRIDE * batch, "max_length": longest}  # other draws
             starts = [writer.begin(network, part) for writer, network in members]
-            results = self._decode(starts, settings, trace, keep_shown)
+            results = self._decode(starts, settings.model_copy(update=update), trace, keep_shown)
             found |= zip(numbers, results, strict=True)
         return [found[number] for number in range(len(prompts))]
 

@@ -6,45 +6,38 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import model_validator
 from torch import Tensor
 
-from elman.config import (
-    Config,
-    Count,
-    DecodingSettings,
-    ModelSettings,
-    ReadIf,
-    TextSettings,
-    TrainingSettings,
-    setting,
-)
+from elman.config import DecodingSettings
 from elman.errors import EmptyError
+from elman.models.adaptive_softmax import cluster_names
 from elman.models.counting import NgramLM
 from elman.models.embedding import Tokens
-from elman.models.language_model import LanguageModel
-from elman.models.losses import layer_loss, output_loss
+from elman.models.language_model import LanguageModel, activity
+from elman.models.losses import NO_TARGET, output_loss
 from elman.tasks.base import Axes, Loss, Measures, Task, network_kind
 from elman.tasks.buckets import Counts, bucket, real_targets, widened
-from elman.tasks.defaults import usual_limit
 from elman.tasks.examples import Examples, device_of, shifted, tensor
 from elman.tasks.generation import Generation, Partners
+from elman.tasks.lm_adaptation import AdaptiveReader, adapted_losses, check_adaptable
+from elman.tasks.lm_defaults import largest_vocabulary, lm_choices, usual_truncate
+from elman.tasks.lm_settings import LmSettings
 from elman.tasks.lm_writer import LmWriter
 from elman.tasks.predictions import Prediction
 from elman.tasks.statistics import Statistics
 from elman.tensors.nested import map_tensors
-from elman.tensors.rows import pick, real_rows
+from elman.tensors.rows import length_mask, pick, real_rows
+from elman.tensors.transfer import moved
 from elman.text.batches import EpochBatches, Segments, pad, plan_batches
-from elman.text.fields import LARGEST, State, TextField
+from elman.text.fields import State, TextField
 from elman.text.files import Repairs
 from elman.text.lexicon import Lexicon
-from elman.text.reading import formats, read_text
+from elman.text.reading import read_text
 from elman.text.records import Record, Source
 from elman.text.store import Row
 from elman.text.vocabulary import END, START, UNKNOWN
@@ -53,51 +46,6 @@ EVALUATION_STEPS = 256  # steps of a stream that evaluation reads at once
 VALIDATION_ROWS = 16  # parts of a stream that validation on a GPU reads side by side
 VALIDATION_LENGTH = 2000  # steps that such a part has at least
 HELD_OUT_LINES = 10  # of a running text that are held out together
-
-
-class LmText(TextSettings):
-    context: Literal["stream", "sentence"] = setting(
-        "stream", "read on from line to line with the state carried over, or every line for itself"
-    )
-    reversed: bool = setting(
-        False, "read every line from its end: each token from those after it; with text.context = sentence"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _takes_lines_alone(cls, data: Any) -> Any:
-        """Lines that are read from their ends do not go on in one another."""
-        if isinstance(data, dict) and data.get("reversed") is True:
-            if data.get("context", "sentence") != "sentence":
-                raise ValueError("text.reversed reads every line for itself; set text.context = 'sentence'")
-            return {"context": "sentence", **data}
-        return data
-
-
-class LmModel(ModelSettings):
-    tied: bool | None = setting(None, "the output weights are the embedding")
-
-    @model_validator(mode="after")
-    def _reads_forward(self) -> LmModel:
-        if self.bidirectional:
-            raise ValueError("a language model reads in one direction; it would see what it must predict")
-        if self.tied and self.embedding == 0:
-            raise ValueError("a one-hot input (embedding 0) has no embedding to tie")
-        return self
-
-
-class LmTraining(TrainingSettings):
-    truncate: Annotated[Count | None, ReadIf("text.context", ("stream",))] = setting(
-        None, "steps of truncated backpropagation in a stream"
-    )
-
-
-class LmSettings(Config):
-    usable = {"data.format": partial(formats, "read", paired=False)}  # noqa: RUF012
-    text: LmText = LmText()
-    model: LmModel = LmModel()
-    training: LmTraining = LmTraining()
-    decoding: DecodingSettings = DecodingSettings()
 
 
 class LmBatch(NamedTuple):
@@ -110,6 +58,14 @@ class LmBatch(NamedTuple):
     targets: Tensor
     lengths: Tensor | None
     counts: Counts | None = None
+
+    @property
+    def real(self) -> Tensor | None:
+        """(B, T) which positions are real; None: all of them."""
+        T = self.inputs.shape[1]
+        if self.lengths is not None:
+            return moved(length_mask(self.lengths, T), self.inputs.device)
+        return None if self.counts is None else self.targets != NO_TARGET
 
     def bucketed(self) -> LmBatch:
         (B, T), lengths = self.inputs.shape, self.lengths
@@ -168,9 +124,10 @@ class Lm(Task[LanguageModel, LmBatch]):
             raise EmptyError("no text to train on", path=str(self.config.data.train), remedy=remedy)
         seen.types = len(counts)
         rare = 2 if self.field.unit.grain == "word" and UNKNOWN not in counts else 1
-        seen.notes += self.field.build_vocabulary(counts, rare=rare, limit=LARGEST)
+        seen.notes += self.field.build_vocabulary(counts, rare=rare, limit=largest_vocabulary(self.config))
         if self.streams:  # the examples of a stream are its segments
-            seen.losses = seen.examples * (self.config.training.truncate or self._truncate)
+            usual = usual_truncate(characters=self._characters)
+            seen.losses = seen.examples * (self.config.training.truncate or usual)
         return seen
 
     def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:
@@ -182,38 +139,12 @@ class Lm(Task[LanguageModel, LmBatch]):
             first = []
 
     @property
-    def _truncate(self) -> int:
-        return 64 if self.field.unit.grain == "character" else 35
+    def _characters(self) -> bool:
+        return self.field.unit.grain == "character"
 
     def choices(self, statistics: Statistics) -> dict[str, Any]:
-        N = max(1, statistics.tokens)
-        large = self.field.unit.grain != "character"  # a large vocabulary: the softmax costs most
-        if large:
-            hidden, embedding, dropout = (400, 200, 0.4) if N > 300_000 else (128, 64, 0.3)
-            rows, seen = 20, 6_000_000
-        else:
-            hidden, embedding, dropout = (512, 64, 0.25) if N > 500_000 else (256, 48, 0.2)
-            rows, seen = 16, 10_000_000
-        training = self.config.training
-        truncate = training.truncate or self._truncate
-        limit = usual_limit(statistics, training.batch_size) if training.batch_size else 1000
-        return {
-            "model.order": 5 if large else 7,
-            "model.hidden": hidden,
-            "model.embedding": embedding,
-            "model.tied": large and self.config.model.embedding != 0,
-            "model.dropout": dropout,
-            "model.input_dropout": dropout / 2 if large else 0.0,
-            "model.token_dropout": 0.0,
-            "model.rare_dropout": 0.0,
-            "training.truncate": truncate,
-            "training.batch_size": max(1, min(rows, N // (20 * truncate))) if self.streams else None,
-            "training.batch_tokens": None if self.streams else limit,
-            "training.learning_rate": 3e-3,
-            "training.schedule": "one-cycle",
-            "training.averaging": "ema",
-            "training.epochs": max(2, min(40, round(seen / N))),
-        }
+        entries = len(self.field.vocabulary)
+        return lm_choices(self.config, statistics, vocabulary=entries, characters=self._characters)
 
     def build_model(self, *, fresh: bool = False) -> Any:
         settings, V = self.config.model, len(self.field.vocabulary)
@@ -224,9 +155,11 @@ class Lm(Task[LanguageModel, LmBatch]):
             settings.embedding or 0,
             rare_dropout=settings.rare_dropout or 0.0,
             token_dropout=settings.token_dropout or 0.0,
+            embedding_dropout=settings.embedding_dropout or 0.0,
             tuned=self.config.text.tune_vectors,
         )
-        model = LanguageModel(tokens, settings, tied=bool(settings.tied))
+        adaptive = bool(settings.adaptive_softmax)
+        model = LanguageModel(tokens, settings, tied=bool(settings.tied), adaptive=adaptive)
         if fresh:
             tokens.fill(self.field)
         return model
@@ -234,7 +167,8 @@ class Lm(Task[LanguageModel, LmBatch]):
     def epoch(self, examples: Examples, epoch: int) -> EpochBatches:
         settings = self.config.training
         if self.streams:
-            return self._segments(examples, settings.batch_size or 1, settings.truncate or 35)
+            varied = (settings.seed, epoch) if settings.vary_truncate else None
+            return self._segments(examples, settings.batch_size or 1, settings.truncate or 35, varied)
         return super().epoch(examples, epoch)
 
     def collate(self, examples: Examples, key: Any, device: torch.device) -> LmBatch:
@@ -246,16 +180,23 @@ class Lm(Task[LanguageModel, LmBatch]):
     def loss(
         self, model: LanguageModel | NgramLM, batch: LmBatch, *, carry: Any = None, progress: float = 1.0
     ) -> Loss:
-        outputs, state = model(batch.inputs, batch.lengths, carry)
+        settings = self.config.training
+        kind, smoothing, besides = settings.loss, settings.label_smoothing, None
+        ar, tar = settings.activation_regularisation or 0.0, settings.temporal_regularisation or 0.0
+        if isinstance(model, LanguageModel) and (ar or tar):
+            raw, outputs, state = model.activations(batch.inputs, batch.lengths, carry)
+            besides = activity(raw, outputs, batch.real, ar=ar, tar=tar)
+        else:
+            outputs, state = model(batch.inputs, batch.lengths, carry)
         rows, targets = _real(outputs, batch)
-        kind, smoothing = self.config.training.loss, self.config.training.label_smoothing
         if isinstance(model, LanguageModel):
             every = batch.counts is None or self.streams
-            total = layer_loss(*model.layer(rows), targets, kind=kind, smoothing=smoothing, every=every)
+            total = model.loss(rows, targets, kind=kind, smoothing=smoothing, every=every)
         else:
             total = output_loss(model.logits(rows), targets, kind=kind, smoothing=smoothing)
         counts = batch.counts or Counts(len(targets), len(batch.inputs), len(targets))
-        return Loss(total, *counts, map_tensors(Tensor.detach, state) if self.streams else None)
+        carried = map_tensors(Tensor.detach, state) if self.streams else None
+        return Loss(total, *counts, carried, regularisation=besides)
 
     @torch.no_grad()
     def evaluate(
@@ -290,16 +231,30 @@ class Lm(Task[LanguageModel, LmBatch]):
             "tokens": count,
             "unknown": unknown / count,  # share of tokens that the vocabulary lacks: they are easy to predict
         }
-        if self.field.unit.grain == "character":
-            measures[f"bits_per_{self.config.text.unit}"] = loss / math.log(2)
+        losses = {} if quick else self._adapted_losses(model, examples)
+        measures |= {f"{name}_loss": value for name, value in losses.items()}
+        measures |= {f"{name}_perplexity": math.exp(min(value, 700)) for name, value in losses.items()}
+        if self._characters:
+            unit = f"bits_per_{self.config.text.unit}"
+            measures[unit] = loss / math.log(2)
+            measures |= {f"{name}_{unit}": value / math.log(2) for name, value in losses.items()}
         return measures
 
     @torch.no_grad()
-    def score(self, model: LanguageModel, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
-        """For each text its tokens and the end marker, with ``log P(token | those before)`` (row L3)."""
+    def score(
+        self, model: LanguageModel, texts: Sequence[str], *, reader: AdaptiveReader | None = None
+    ) -> list[list[tuple[str, float]]]:
+        """For each text its tokens and the end marker, with ``log P(token | those before)`` (row L3).
+
+        A reader, which learns, reads one text after the other, and goes on from each in a stream.
+        """
         end, device = self.field.vocabulary.id(END), device_of(model)
         split = [self.field.split(text) for text in texts]
         rows = [np.array([*self.field.vocabulary.ids(tokens), end]) for tokens in split]
+        if reader is not None:
+            lines = (tensor(np.array([self.start, *row]), device) for row in rows)
+            found = [reader.read(line, carry=self.streams)[1].tolist() for line in lines]
+            return [[*zip([*own, END], one, strict=True)] for own, one in zip(split, found, strict=True)]
         scored: list[list[tuple[str, float]]] = [[] for _ in texts]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
         size, tokens = self.together, self.positions
@@ -340,10 +295,22 @@ class Lm(Task[LanguageModel, LmBatch]):
         )
         return [one.line for one in self.generation.predict(model, [""], drawn)]
 
+    def _adapted_losses(self, model: LanguageModel, examples: Examples) -> dict[str, float]:
+        """What the model is worth while it learns from the text, as ``evaluation.*`` says."""
+        settings, ids, device = self.config.evaluation, examples.store.fields["token"], device_of(model)
+        if not (settings.dynamic or settings.cache):
+            return {}
+        check_adaptable(model)
+        if self.streams:
+            return adapted_losses(model, settings, [tensor(ids.values.astype(np.int64), device)])
+        lines = (np.concatenate([[self.start], ids[number]]) for number in range(len(examples)))
+        return adapted_losses(model, settings, [tensor(line, device) for line in lines])
+
     def _axes(self) -> dict[str, Axes]:
         names = self.field.vocabulary.tokens
         rows = ("tokens.embedding.weight", "tokens.pretrained.weight", "weight")
-        return {**dict.fromkeys(rows, (names, None)), "bias": (names,)}
+        clusters = {f"adaptive.{key}": (own, None) for key, own in cluster_names(names).items()}
+        return {**dict.fromkeys(rows, (names, None)), "bias": (names,), **clusters}
 
     def state(self) -> State:
         return self.field.state()
@@ -356,9 +323,11 @@ class Lm(Task[LanguageModel, LmBatch]):
             return self._evaluation(examples, device)
         return (self.collate(examples, key, device) for key in self._segments(examples, 1, 65_536))
 
-    def _segments(self, examples: Examples, rows: int, length: int) -> Segments:
+    def _segments(
+        self, examples: Examples, rows: int, length: int, varied: tuple[int, int] | None = None
+    ) -> Segments:
         ids = examples.store.fields["token"].values
-        return Segments(ids, min(rows, max(1, len(ids) // 2)), length)
+        return Segments(ids, min(rows, max(1, len(ids) // 2)), length, varied=varied)
 
     def _evaluation(self, examples: Examples, device: torch.device, rows: int = 1) -> Iterator[LmBatch]:
         keys: Iterable[Any] = (

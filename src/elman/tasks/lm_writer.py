@@ -60,8 +60,12 @@ class LmWriter(Writer[LanguageModel]):
     def usual_prompts(self) -> list[str]:
         return [""]
 
-    def gap(self, prompt: str) -> str:
-        return " " if prompt and self.field.unit.grain == "word" else ""
+    def gap(self, before: str, after: str) -> str:
+        unit = self.field.unit
+        if not (before and after and unit.grain == "word"):
+            return " " if before and unit.grain == "word" else ""
+        first = unit.cut(before)
+        return " " if unit.join([*first, *unit.cut(after)])[len(unit.join(first)) :].startswith(" ") else ""
 
     def prediction(self, prompt: str, found: SearchResult, settings: DecodingSettings) -> Prediction:
         best, tokens, names = found.best, self._tokens(found.best), self.field.vocabulary.tokens

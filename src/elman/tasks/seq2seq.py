@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from elman.config import DecodingSettings
+from elman.config import DecodingSettings, Options, changed, lookup
 from elman.errors import ColumnError, ConfigError, EmptyError
 from elman.metrics.bleu import Bleu, has_ngrams
 from elman.metrics.sequences import SequenceScores
@@ -20,6 +20,7 @@ from elman.tasks.base import Axes, Judges, Loss, Measures, Task, describe_networ
 from elman.tasks.examples import Examples, packed, shifted, tensor, unpacked
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.predictions import Prediction, Written
+from elman.tasks.seq2seq_defaults import shared_script, usual_settings, whole_features
 from elman.tasks.seq2seq_evaluation import Seq2SeqBatch, mean_losses, references_of
 from elman.tasks.seq2seq_settings import PARTS, Seq2SeqDecoding, Seq2SeqSettings, forcing
 from elman.tasks.seq2seq_writer import Seq2SeqWriter
@@ -31,13 +32,11 @@ from elman.text.lexicon import Lexicon
 from elman.text.reading import read_fields
 from elman.text.records import Record, Source
 from elman.text.store import Row
-from elman.text.vocabulary import END, PAD, START
+from elman.text.vocabulary import END, PAD, START, UNKNOWN
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
 TRANSLATION = ("bleu", "chrf", "ter")  # metrics where none are named
-SMALL = 5_000  # pairs, below which they are seen more often:
-UPDATES = 4_000  # for about so many updates
 MANY = 2_000  # types from which on a word seen once is shown as unknown
 LOGITS = 2**26  # and numbers that come out for them, which is a few times 256 MB
 
@@ -57,23 +56,23 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
     def __init__(self, config: Seq2SeqSettings) -> None:
         super().__init__(config)
         training = config.training
-        if training.teacher_forcing < 1 and training.teacher_forcing_schedule != "constant":
+        if training.teacher_forcing_schedule != "constant":
             self.unrecordable = "training.teacher_forcing changes from update to update"
         text = config.text
         self.source, self.target = (
             TextField(text.side(name), vectors=text.side(name).vectors, remove=getattr(text, name).remove)
             for name in SIDES
         )
+        self.source.keep_whole(text.source.whole)
         self.text_fields = {"source": self.source, "target": self.target}
         self.writer = Seq2SeqWriter(self.source, self.target, naive=config.model.form == "naive")
         self.writer.attend(config.model.attention not in (None, "none"))
         self.generation, self.axes = Generation(self.writer), self._axes
-        self.longest = 0  # tokens of the longest target in training, with the end marker
 
     @property
     def shared(self) -> bool:
         """One network cannot read two vocabularies."""
-        return self.config.text.shared or self.config.model.form != "two"
+        return bool(self.config.text.shared) or self.config.model.form != "two"
 
     def metrics(self) -> dict[str, bool]:
         names = {"error_rate": False, "exact_match": True, "accuracy": True, "loss": False}
@@ -91,19 +90,23 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         except ColumnError as error:
             if source.target is None and self.config.data.train_target is not None:
                 error.remedy = "training read two files: name the second one, with --target or --dev-target"
+            elif source.columns is None and (error.remedy or "").endswith("source=0,target=1"):
+                error.remedy = f"{error.remedy}, or source=0+2,target=1 where two columns make one side"
             raise
 
     def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
-        self._build_units(records)
-        counts = {name: Counter[str]() for name in SIDES}
         seen = Statistics()
+        self._look_at(records, seen)
+        self._build_units(records)
+        counts, longest = {name: Counter[str]() for name in SIDES}, 0
         for record in records:
             source, target = (self._split(record, name) for name in SIDES)
             counts["source"].update(source)
             counts["target"].update(target)
             length = len(target) + 1
             seen.add(tokens=len(source) + length, losses=length, length=length)
-        self.longest = seen.longest
+            longest = max(longest, len(source))
+        self.writer.longest_pair = longest, seen.longest
         both = counts["source"] + counts["target"]
         seen.types = len(both)
         if markers := [marker for marker in (START, END, PAD) if counts["target"][marker]]:
@@ -120,6 +123,16 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         self.target.counts[self.target.vocabulary.id(END)] = seen.examples
         return seen
 
+    def _look_at(self, records: Iterable[Record], seen: Statistics) -> None:
+        """Choose, where nobody did, what decides how texts are cut and counted."""
+        found = {"text.source.whole": whole_features, "text.shared": shared_script}
+        for key, choose in found.items():
+            if lookup(self.config, key) is None:
+                value, reason = choose(self.config, self.source, self.target, records)
+                self.config = changed(self.config, {key: value})
+                seen.reasons |= {key: reason} if value else {}
+        self.source.keep_whole(self.config.text.source.whole)
+
     def _build_units(self, records: Iterable[Record]) -> None:
         """A unit that is learned learns from its side, or from both where they share it."""
         for name in SIDES[:1] if self.shared else SIDES:
@@ -127,7 +140,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
             texts = (self.text_fields[one].clean(record.fields[one]) for record in records for one in read)
             self.text_fields[name].build_unit(texts)
         if self.shared:
-            self.target.share_unit(self.source)
+            self.target.unit = self.source.unit
 
     def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:
         """Tokens of both sides, and both texts: a source as it stands, a target as a reference should."""
@@ -147,34 +160,14 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
             raise record.error(EmptyError, f"{side} has no token", field=side, remedy="take the pair out")
         return tokens
 
-    def choices(self, statistics: Statistics) -> dict[str, Any]:
-        N, model = max(1, statistics.examples), self.config.model
-        two = model.form == "two"
-        attention = model.attention or ("additive" if two else "none")
-        large = max(len(self.source.vocabulary), len(self.target.vocabulary)) > 1000
-        words = self.source.unit.grain == self.target.unit.grain == "word"
-        return {
-            "model.hidden": 256,
-            "model.embedding": 256 if large else 64,
-            "model.dropout": 0.3 if large else 0.2,
-            "model.input_dropout": 0.3 if large else 0.0,
-            "model.token_dropout": 0.0,
-            "model.rare_dropout": 0.1,
-            "model.attention": attention,
-            "model.start": "transform" if two else "copy",
-            "model.tied": large and model.embedding != 0,
-            "training.batch_size": None if self.config.training.batch_tokens else usual_batch(N),
-            "training.learning_rate": 2e-3,
-            "training.schedule": "one-cycle",
-            "training.averaging": "ema",
-            "training.epochs": usual_epochs(N, large=large),
-            "decoding.max_length": max(50, 2 * statistics.longest),
-            "decoding.copy_unknown": attention != "none" and words,
-        }
+    def choices(self, statistics: Statistics) -> Options:
+        return usual_settings(self.config, self.source, self.target, statistics)
 
     def fill_defaults(self, statistics: Statistics) -> None:
         super().fill_defaults(statistics)
         self.writer.attend(self.config.model.attention != "none")
+        if self.config.model.copy_dropout and not self.shared:
+            raise ConfigError("model.copy_dropout needs one vocabulary of both sides; set text.shared = true")
         penalty = self.config.decoding.coverage_penalty
         if penalty and not self.writer.attends:
             raise ConfigError(
@@ -207,7 +200,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
             context=settings.context,
             attention=settings.attention or "none",
             attention_options=settings.attention_options,
-            placement=settings.placement,
+            placement=settings.placement or "before",
             feeding=settings.input_feeding,
             tied=bool(settings.tied),
         )
@@ -246,9 +239,12 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         return (self.collate(examples, key, device) for key in keys)
 
     def loss(self, model: Model, batch: Seq2SeqBatch, *, carry: Any = None, progress: float = 1.0) -> Loss:
-        settings, gold = self.config.training, batch.gold()
+        settings, vocabulary = self.config.training, self.target.vocabulary
+        if (rate := self.config.model.copy_dropout) and model.training:
+            batch = batch.hidden(rate, len(vocabulary), vocabulary.id(UNKNOWN))
+        gold = batch.gold()
         source = model.read(batch.sources, batch.source_lengths)
-        p, smoothing = forcing(settings, progress), settings.label_smoothing
+        p, smoothing = forcing(settings, progress), settings.label_smoothing or 0.0
         if p < 1:
             truth = torch.rand(batch.previous.shape, device=batch.previous.device) < p
             logits = model.mixed(source, batch.previous, batch.lengths, truth)
@@ -304,7 +300,9 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
 
     def _quick(self) -> Seq2SeqDecoding:
         given = self.config.decoding
-        length = max(self.longest + 10, given.min_length, len(self.target.unit.split(given.prefix)))
+        length = max(
+            self.writer.longest_pair[1] + 10, given.min_length, len(self.target.unit.split(given.prefix))
+        )
         length = min(length, given.max_length or length)
         update = {"strategy": "greedy", "strategy_options": {}, "n_best": 1, "max_length": length}
         return given.model_copy(update=update)
@@ -369,32 +367,19 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
 
     def state(self) -> State:
         sides = SIDES[:1] if self.shared else SIDES
-        return {name: self.text_fields[name].state() for name in sides} | {"longest": self.longest}
+        return {name: self.text_fields[name].state() for name in sides} | {
+            "longest": self.writer.longest_pair[1],
+            "longest_source": self.writer.longest_pair[0],
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         for name in SIDES[:1] if self.shared else SIDES:
             self.text_fields[name].restore(state[name])
         if self.shared:
             self.target.share(self.source)
-        self.longest = int(state["longest"])
+        self.writer.longest_pair = int(state.get("longest_source", 0)), int(state["longest"])
 
 
 def _vocabulary(field: TextField, counts: Counter[str], name: str) -> list[str]:
     rare = 2 if field.unit.grain == "word" and len(counts) > MANY else 1
     return field.build_vocabulary(counts, rare=rare, limit=LARGEST, name=name)
-
-
-def usual_batch(N: int) -> int:
-    """Pairs of a batch: small files have small ones, so that there are enough updates."""
-    return min(64, max(8, N // 64))
-
-
-def usual_epochs(N: int, *, large: bool) -> int:
-    """So many that the network sees enough: few of a large file, hundreds of a small one.
-
-    >>> [usual_epochs(N, large=False) for N in (100, 1_000, 10_000, 100_000)]
-    [320, 60, 40, 6]
-    """
-    if N < SMALL:
-        return min(400, max(40, UPDATES * usual_batch(N) // N))
-    return max(2, min(40, round((300_000 if large else 600_000) / N)))

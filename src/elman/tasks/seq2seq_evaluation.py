@@ -12,6 +12,7 @@ from elman.tasks.base import Measures, Task
 from elman.tasks.buckets import Counts, bucket, checked, real_targets, widened
 from elman.tasks.examples import Examples, device_of, unpacked
 from elman.tensors.rows import real_rows
+from elman.text.vocabulary import MARKERS
 
 
 class Seq2SeqBatch(NamedTuple):
@@ -39,6 +40,24 @@ class Seq2SeqBatch(NamedTuple):
         assert self.lengths is not None
         N = int(self.lengths.sum())
         return Counts(N, len(self.sources), N + int(self.source_lengths.sum()))
+
+    def hidden(self, rate: float, types: int, unknown: int) -> "Seq2SeqBatch":
+        """With a share of the types that both sides of a pair have shown as unknown on both.
+
+        So the unknown token is one that is copied. Markers, which are the first types, stay.
+        """
+        none = torch.zeros(len(self.sources), types, dtype=torch.bool, device=self.sources.device)
+        sides = self.sources, self.targets.clamp(min=0)  # where there is no target
+        read, written = (none.scatter(1, side, True) for side in sides)
+        gone = read & written & (torch.rand(read.shape, device=read.device) < rate)
+        gone[:, : len(MARKERS)] = False
+
+        def shown(tokens: Tensor) -> Tensor:
+            return tokens.masked_fill(gone.gather(1, tokens.clamp(min=0)) & (tokens >= 0), unknown)
+
+        return self._replace(
+            sources=shown(self.sources), previous=shown(self.previous), targets=shown(self.targets)
+        )
 
     def bucketed(self) -> "Seq2SeqBatch":
         """In a shape that comes again."""

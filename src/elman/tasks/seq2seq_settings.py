@@ -21,6 +21,7 @@ from elman.config import (
     OneOf,
     Options,
     PartOf,
+    Rate,
     ReadIf,
     Section,
     Share,
@@ -52,7 +53,7 @@ class SideText(Section):
         None, "a regular expression: what it matches is taken out (stress marks, say)"
     )
 
-    @field_validator("remove")
+    @field_validator("remove", "whole", check_fields=False)
     @classmethod
     def _is_an_expression(cls, value: str | None) -> str | None:
         try:
@@ -63,18 +64,31 @@ class SideText(Section):
         return value
 
 
+class SourceText(SideText):
+    """The source, where it differs from text.*"""
+
+    whole: str | None = setting(
+        None,
+        "a regular expression: what it matches is one token, whatever the unit; unset: features after the "
+        "last space (N;ACC;PL) where the unit is character and they come again and again",
+    )
+
+
 class Seq2SeqText(TextSettings):
     tune_vectors: Annotated[
         bool, ReadIf("text.vectors", others=("text.source.vectors", "text.target.vectors"))
     ] = setting(True, "train the pretrained vectors on; false: frozen")
-    shared: bool = setting(False, "one vocabulary for both sides")
-    source: SideText = SideText()
+    shared: bool | None = setting(None, "one vocabulary for both sides; unset: where they share their script")
+    source: SourceText = SourceText()
     target: SideText = SideText()
 
     def side(self, name: Literal["source", "target"]) -> TextSettings:
         """The settings of one side: its own where it has some."""
-        own = getattr(self, name).model_dump(exclude_none=True, exclude={"remove"})
+        own = getattr(self, name).model_dump(exclude_none=True, exclude={"remove", "whole"})
         return TextSettings(**self.model_dump(include=set(TextSettings.model_fields)) | own)
+
+    def of_field(self, name: str) -> TextSettings:
+        return self.side("target" if name == "target" else "source")
 
     @property
     def alike(self) -> bool:
@@ -144,10 +158,13 @@ class Seq2SeqModel(NetworkSettings):
     attention_options: Annotated[Options, ReadIf("model.attention", open=True)] = setting(
         {}, "options of the score's constructor"
     )
-    placement: Annotated[Literal["before", "after"], ReadIf("model.attention", open=True)] = setting(
-        "before", "the previous state asks and the context enters the new one, or the new state asks"
+    placement: Annotated[Literal["before", "after"] | None, ReadIf("model.attention", open=True)] = setting(
+        None, "the previous state asks and the context enters the new one, or the new state asks"
     )
     input_feeding: bool = setting(False, "the last readout is part of the next input")
+    copy_dropout: Rate | None = setting(
+        None, "share of the letters of a pair shown as <unk> on both sides, so that it copies unknown ones"
+    )
     tied: bool | Literal["all"] | None = setting(
         None, "the output weights are the target's embedding; all: the source's, too"
     )
@@ -162,7 +179,12 @@ class Seq2SeqModel(NetworkSettings):
     @model_validator(mode="before")
     @classmethod
     def _goes_on_forward(cls, data: Any) -> Any:
-        """One network reads in the direction in which it writes, unless something else is asked for."""
+        """One network reads in the direction in which it writes, unless something else is asked for.
+
+        Runs of earlier versions say ``before``, which was the default, also where nothing looks.
+        """
+        if isinstance(data, dict) and (data.get("attention"), data.get("placement")) == ("none", "before"):
+            data = data | {"placement": None}
         if isinstance(data, dict) and data.get("form", "two") != "two":
             return {"bidirectional": False, **data}
         return data
@@ -213,8 +235,9 @@ class Seq2SeqModel(NetworkSettings):
 
 
 class Seq2SeqTraining(TrainingSettings):
-    teacher_forcing: Share = setting(
-        1.0, "probability that a step reads the true token, not the decoder's own (at the end)"
+    label_smoothing: Rate | None = setting(None, "share of the target spread over all outcomes")  # type: ignore[assignment]
+    teacher_forcing: Share | None = setting(
+        None, "probability that a step reads the true token, not the decoder's own (at the end)"
     )
     teacher_forcing_schedule: Literal["constant", "linear", "exponential", "inverse-sigmoid"] = setting(
         "constant", "constant, or how the probability falls from 1 to training.teacher_forcing"
@@ -273,7 +296,7 @@ def forcing(settings: Seq2SeqTraining, progress: float) -> float:
     >>> [forcing(half, progress) for progress in (0.0, 0.5, 1.0)]
     [1.0, 0.75, 0.5]
     """
-    p, x = settings.teacher_forcing, min(1.0, max(0.0, progress))
+    p, x = 1.0 if settings.teacher_forcing is None else settings.teacher_forcing, min(1.0, max(0.0, progress))
     if settings.teacher_forcing_schedule == "constant":
         return p
     if settings.teacher_forcing_schedule == "linear":

@@ -1,5 +1,6 @@
 """How a source becomes a target: read by the encoder, written by the decoder, with what attention saw."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ from elman.text.fields import TextField
 from elman.text.vocabulary import END, PAD, START, UNKNOWN
 
 DECODED = 16_000  # positions of the texts that are decoded at once
+SHORTEST = 50  # tokens that an output may have at least, if no setting says less
 POSITIONS = 16  # of a source, of which a recorded step has a multiple
 
 
@@ -32,12 +34,21 @@ class Seq2SeqWriter(Writer[Seq2Seq]):
     wanted = "a source"
     together = 128
 
+    longest_pair: tuple[int, int]  # tokens of the longest source and target of training
+
     def __init__(self, source: TextField, target: TextField, *, naive: bool) -> None:
         self.source, self.field, self.naive = source, target, naive
+        self.longest_pair = 0, 0
 
     def attend(self, attends: bool) -> None:
         """Whether models look at the source, which the data may decide."""
         self.attends = attends
+
+    def longest(self, prompts: Sequence[str]) -> int:
+        """Twice the longest target of training; more for a source that is longer than any there."""
+        sources, targets = self.longest_pair
+        longer = max((len(self.source.split(text)) for text in prompts), default=0) / max(1, sources)
+        return max(SHORTEST, math.ceil(2 * targets * max(1.0, longer)))
 
     def first_tokens(self, rows: Sequence[NDArray[Any]]) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
         """What the encoder reads of each source, and what the decoder reads first (B,).
@@ -89,10 +100,9 @@ class Seq2SeqWriter(Writer[Seq2Seq]):
         return (batch.tolist() for batch in plan)
 
     def copies(self, settings: DecodingSettings) -> bool:
-        """Is an unknown word replaced by the word of the source that attention looks at?"""
-        words = self.source.unit.grain == self.field.unit.grain == "word"
+        """Is an unknown word or letter replaced by that of the source that attention looks at?"""
         asked = isinstance(settings, Seq2SeqDecoding) and bool(settings.copy_unknown)
-        return asked and words and self.attends
+        return asked and may_copy(self.source, self.field) and self.attends
 
     def prediction(self, prompt: str, found: SearchResult, settings: DecodingSettings) -> Prediction:
         best = found.best
@@ -115,10 +125,12 @@ class Seq2SeqWriter(Writer[Seq2Seq]):
         names = self.field.vocabulary.tokens
         tokens = [names[token] for token in hypothesis.tokens]
         if UNKNOWN in tokens and self.copies(settings) and hypothesis.shown is not None:
-            words = self.field.unit.split(self.source.clean(source))  # in the target's case
+            words = self.source.split(source, self.field.unit)  # in the target's case
+            new = [place for place, word in enumerate(words) if word not in self.field.vocabulary]
+            places = new or range(len(words))  # what could have been written is no unknown word
             for place, (token, shown) in enumerate(zip(tokens, hypothesis.shown, strict=False)):
                 if token == UNKNOWN:
-                    tokens[place] = words[int(shown["attention"][: len(words)].argmax())]
+                    tokens[place] = words[max(places, key=shown["attention"].__getitem__)]
         return tokens
 
     def _traced(self, source: str, written: Written, found: SearchResult) -> Written:
@@ -137,6 +149,11 @@ class Seq2SeqWriter(Writer[Seq2Seq]):
             attention = attention.reshape(-1, len(words))
         looked = Looked(words, out, attention, named_nodes(found.tree, names))
         return replace(written, steps=steps, looked=looked)
+
+
+def may_copy(source: TextField, target: TextField) -> bool:
+    """Whether a token of the source can stand for an unknown one of the target: words do, and letters."""
+    return source.unit.grain == target.unit.grain != "piece"
 
 
 def _fixed(model: Seq2Seq, source: Source, lengths: Tensor) -> FixedStep:

@@ -5,62 +5,38 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import model_validator
 from torch import Tensor
 
-from elman.config import EvaluationSettings, TextSettings, setting
 from elman.metrics.spans import Span, SpanCounts, is_span_tag, legal_transitions, scheme, spans, well_formed
 from elman.models.counting import CountTagger
 from elman.models.embedding import WordBatch
+from elman.models.indicators import Affixes
 from elman.models.losses import output_loss
-from elman.models.tagger import Tagger
+from elman.models.tagger import LinearTagger, Tagger
 from elman.tasks.base import Axes, Chances, Judges, Loss, Measures, network_kind
 from elman.tasks.buckets import Counts, bucketed_words, real_targets
 from elman.tasks.calibrating import Judgement
+from elman.tasks.defaults import Choice, Choices
 from elman.tasks.examples import Examples, device_of, tensor, unseen_measures
 from elman.tasks.generation import Partners
 from elman.tasks.predictions import Prediction
 from elman.tasks.statistics import Statistics
-from elman.tasks.words import WordConfig, WordModel, WordTask, usual_epochs
+from elman.tasks.tag_settings import TagSettings
+from elman.tasks.words import WordConfig, WordTask, usual_epochs
 from elman.tensors.rows import pick, real_rows
 from elman.text.batches import pad
 from elman.text.fields import State
 from elman.text.files import Repairs
-from elman.text.reading import formats, read_fields, read_tokens
+from elman.text.reading import read_fields, read_tokens
 from elman.text.records import Record, Source
 from elman.text.vocabulary import MARKERS, UNKNOWN
 
 SMALLEST = 1e-43  # of a marginal whose logarithm is taken
-
-
-class TagText(TextSettings):
-    unit: Literal["word"] = setting("word", "what a token is: a tag belongs to a word")
-
-
-class TagModel(WordModel):
-    crf: bool | None = setting(None, "a CRF over the tags; unset: where the tags are spans")
-
-
-class TagSettings(WordConfig):
-    usable = {"data.format": partial(formats, "read_tokens")}  # noqa: RUF012
-    text: TagText = TagText()
-    model: TagModel = TagModel()
-    evaluation: EvaluationSettings = EvaluationSettings()
-
-    @model_validator(mode="after")
-    def _has_one_loss(self) -> TagSettings:
-        if self.model.crf and (self.training.loss != "cross-entropy" or self.training.label_smoothing):
-            raise ValueError(
-                "a CRF has its own loss, −log p(tags); training.loss and training.label_smoothing need "
-                "model.crf = false"
-            )
-        return self
 
 
 class TagBatch(NamedTuple):
@@ -133,8 +109,10 @@ class Tag(WordTask[Tagger, TagBatch]):
         """A comparator reads none, unless asked to: it would not be one; the counted tagger reads endings."""
         if network_kind(self.config.model).counted:
             return True
-        given = config.model.characters
-        return config.model.network == "rnn" if given is None else bool(given)
+        model = self.config.model
+        given = model.characters
+        read = model.network == "rnn" if given is None else bool(given)
+        return read or bool(model.affixes or model.shortcut)
 
     def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
         """As for all words; and whether the tags of the training data break the rules of their scheme."""
@@ -155,21 +133,29 @@ class Tag(WordTask[Tagger, TagBatch]):
         super().restore(state)
         self.legal = bool(state["legal"])
 
-    def choices(self, statistics: Statistics) -> dict[str, Any]:
+    def choices(self, statistics: Statistics) -> Choices:
+        letters, N = self._reads_letters(self.config), statistics.examples
+        kind = "spans" if self.spans else "classes of single words"
+        shown = f"since there are {N:,} sentences"
+        beside = "since how words begin and end, and their neighbours, tell much about their tags"
         return {
             "model.hidden": 200,
             "model.embedding": 100,
-            "model.characters": 100 if self.config.model.network == "rnn" else 0,
+            "model.characters": 50 if self.config.model.network == "rnn" else 0,
+            "model.affixes": Choice(100, "since new words are known by how they begin and end")
+            if letters
+            else 0,
+            "model.shortcut": Choice(True, beside) if letters else False,
             "model.dropout": 0.5,
             "model.input_dropout": 0.4,
             "model.token_dropout": 0.0,
             "model.rare_dropout": 0.25,
-            "model.crf": self.spans,
+            "model.crf": Choice(self.spans, f"since the tags are {kind}"),
             "training.batch_size": 32 if self.config.training.batch_tokens is None else None,
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
-            "training.epochs": usual_epochs(statistics.examples, 150_000, most=30),
+            "training.epochs": Choice(usual_epochs(N, 150_000, most=12), shown),
         }
 
     def build_model(self, *, fresh: bool = False) -> Any:
@@ -178,8 +164,12 @@ class Tag(WordTask[Tagger, TagBatch]):
             capitals = [token not in MARKERS and token.isupper() for token in self.words.characters.tokens]
             unknown = vocabulary.id(UNKNOWN)
             return CountTagger(len(vocabulary), len(self.labels.names), capitals, unknown=unknown)
-        words, settings = self._make_words(fresh=fresh), self.config.model
-        model = Tagger(words, settings, len(self.labels.names), crf=bool(settings.crf))
+        settings, letters, K = self.config.model, self.words.characters.tokens, len(self.labels.names)
+        left_out = settings.input_dropout or 0.0
+        affixes = Affixes(letters, settings.affixes, dropout=left_out) if settings.affixes else None
+        words = self._make_words(fresh=fresh, affixes=affixes)
+        shortcut = LinearTagger(letters, K, dropout=left_out) if settings.shortcut else None
+        model = Tagger(words, settings, K, crf=bool(settings.crf), shortcut=shortcut)
         if model.crf is not None and self.legal:
             model.crf.constrain(legal_transitions(self.labels.names))
         return model
@@ -191,6 +181,7 @@ class Tag(WordTask[Tagger, TagBatch]):
             **super()._axes(),
             "output.weight": (names, None),
             "crf.transitions": (names, names),
+            "shortcut.weight": (None, names),
             **single,
         }
 
@@ -200,13 +191,14 @@ class Tag(WordTask[Tagger, TagBatch]):
         return TagBatch(words, tensor(tags, device), examples.texts("unseen", key))
 
     def loss(self, model: Tagger, batch: TagBatch, *, carry: Any = None, progress: float = 1.0) -> Loss:
-        scores, lengths = model(batch.words), batch.words.lengths
+        experts = model.experts(batch.words)
+        scores, every = torch.cat(experts), _repeated(batch, len(experts))
         if model.crf is not None:
-            total = -model.crf.log_likelihood(scores, batch.tags, lengths).sum()
+            total = -model.crf.log_likelihood(scores, every.tags, every.words.lengths).sum()
         else:
             kind, smoothing = self.config.training.loss, self.config.training.label_smoothing
-            total = output_loss(*_real(scores, batch), kind=kind, smoothing=smoothing)
-        return Loss(total, *(batch.counts or batch.counted()))
+            total = output_loss(*_real(scores, every), kind=kind, smoothing=smoothing)
+        return Loss(total / len(experts), *(batch.counts or batch.counted()))
 
     @torch.no_grad()
     def evaluate(
@@ -341,6 +333,12 @@ class Tag(WordTask[Tagger, TagBatch]):
 def _words(text: str | list[str]) -> list[str]:
     """The words of a text; a list of them is that already."""
     return [word for word in re.split("[ \t]+", text) if word] if isinstance(text, str) else list(text)
+
+
+def _repeated(batch: TagBatch, times: int) -> TagBatch:
+    """The tags and the lengths of a batch for so many experts, one after the other."""
+    words = batch.words._replace(lengths=batch.words.lengths.repeat(times))
+    return batch._replace(words=words, tags=batch.tags.repeat(times, 1)) if times > 1 else batch
 
 
 def _real(scores: Tensor, batch: TagBatch) -> tuple[Tensor, Tensor]:

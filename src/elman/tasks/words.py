@@ -14,6 +14,7 @@ from torch import nn
 from elman.config import Config, ModelSettings, TextSettings, Whole, setting
 from elman.errors import EmptyError, OneLabelError
 from elman.models.embedding import Ngrams, Pretrained, RareTokenDropout, WordBatch, Words
+from elman.models.indicators import Affixes
 from elman.tasks.base import Axes, Chances, Measures, Task
 from elman.tasks.calibrating import temperature_of
 from elman.tasks.examples import Examples, kept_texts, tensor
@@ -68,7 +69,7 @@ class WordTask(Task[M, B]):
 
     def __init__(self, config: WordConfig, noun: str) -> None:
         super().__init__(config)
-        self.words = WordField(config.text, letters=self._reads_letters(config))
+        self.words = WordField(config.text, letters=lambda: self._reads_letters(self.config))
         self.labels = LabelField(noun)
         self.text_fields = {"": self.words.text}
         self.chooser, self.axes = self, self._axes
@@ -179,7 +180,9 @@ class WordTask(Task[M, B]):
         found: list[int] = (new[words.places] & real).sum(1).tolist()
         return found
 
-    def _make_words(self, *, fresh: bool, ngrams: Ngrams | None = None) -> Words:
+    def _make_words(
+        self, *, fresh: bool, ngrams: Ngrams | None = None, affixes: Affixes | None = None
+    ) -> Words:
         settings, field = self.config.model, self.words
         text, rare = field.text, settings.rare_dropout
         unknown = text.vocabulary.id(UNKNOWN)
@@ -200,6 +203,7 @@ class WordTask(Task[M, B]):
             cell_options=settings.cell_options,
             backend=settings.backend,
             dropout=settings.input_dropout or 0.0,
+            affixes=affixes,
         )
         if fresh and pretrained is not None:
             pretrained.fill(field.take_matrix())

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from elman.errors import ArgumentError
 
+FULL = 0.95  # share of segments of varied length that are about as long as was said
 BATCHES_IN_A_POOL = 100  # enough for even lengths in a batch, few enough for a new mixture every epoch
 
 Integers = NDArray[np.integer[Any]]
@@ -81,15 +83,36 @@ class EpochBatches(Protocol):
     def __getitem__(self, place: int, /) -> Any: ...
 
 
+def rate_share(batches: EpochBatches, places: Sequence[int]) -> float:
+    """The share of the learning rate that suits some batches: less where they are small on purpose."""
+    return sum(map(batches.rate_share, places)) / len(places) if isinstance(batches, Segments) else 1.0
+
+
 class Shuffled(list[NDArray[np.int64]]):
-    """Batches of examples of these lengths, in an order that seed and epoch decide."""
+    """Batches of examples of these lengths, in an order that seed and epoch decide.
+
+    among: the examples that take part, if not all do.
+    """
 
     def __init__(
-        self, lengths: Integers, *, size: int | None, tokens: int | None, seed: int, epoch: int
+        self,
+        lengths: Integers,
+        *,
+        size: int | None,
+        tokens: int | None,
+        seed: int,
+        epoch: int,
+        among: NDArray[np.int64] | None = None,
     ) -> None:
-        plan = plan_batches(lengths, size=size, tokens=tokens, seed=seed, epoch=epoch, shuffle=True)
-        super().__init__(plan)
-        self.examples = len(lengths)
+        own = lengths if among is None else lengths[among]
+        plan = plan_batches(own, size=size, tokens=tokens, seed=seed, epoch=epoch, shuffle=True)
+        super().__init__(plan if among is None else (among[batch] for batch in plan))
+        self.examples, self._lengths = len(own), np.asarray(lengths)
+
+    @property
+    def positions(self) -> list[int]:
+        """Of each batch, padding included."""
+        return [len(batch) * max(1, int(self._lengths[batch].max())) for batch in self]
 
 
 class Segments:
@@ -103,6 +126,9 @@ class Segments:
     not served are the last ``remainder = (N - 1) % rows`` predictions, fewer than there are rows;
     with one row there are none, so evaluation covers every id but the first, which nothing precedes.
 
+    ``varied``, by a seed and the number of an epoch: segments are longer and shorter, as ``varied_lengths``
+    says, and the learning rate goes with their lengths.
+
     >>> stream = Segments(np.arange(12), rows=2, length=3)
     >>> len(stream), stream.steps, stream.remainder
     (2, 5, 1)
@@ -111,7 +137,9 @@ class Segments:
     ([[3, 4], [8, 9]], [[4, 5], [9, 10]])
     """
 
-    def __init__(self, ids: Integers, rows: int, length: int) -> None:
+    def __init__(
+        self, ids: Integers, rows: int, length: int, *, varied: tuple[int, int] | None = None
+    ) -> None:
         for name, value in (("rows", rows), ("length", length)):
             if value < 1:
                 raise ArgumentError(f"{name} is {value}; it must be at least 1")
@@ -120,21 +148,52 @@ class Segments:
             raise ArgumentError(f"{short}; give more text or ask for fewer rows")
         self.rows, self.length = rows, length
         self.steps, self.remainder = divmod(len(ids) - 1, rows)
+        if varied is None:
+            ends = [*range(length, self.steps, length), self.steps]
+        else:
+            ends = varied_lengths(self.steps, length, *varied).cumsum().tolist()
+        self.spans = [slice(start, end) for start, end in pairwise([0, *ends])]
+        self.varied = varied is not None
         served = rows * self.steps
         self.examples = rows * len(self)  # an example of a stream is a segment of a row
         self._inputs = ids[:served].reshape(rows, self.steps)  # views: a memory-mapped file stays on disk
         self._targets = ids[1 : served + 1].reshape(rows, self.steps)
 
     def __len__(self) -> int:
-        return -(-self.steps // self.length)
+        return len(self.spans)
 
     def __getitem__(self, segment: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        start = range(len(self))[segment] * self.length  # the range refuses what is outside
-        now = slice(start, start + self.length)
+        now = self.spans[segment]
         return self._inputs[:, now].astype(np.int64), self._targets[:, now].astype(np.int64)
 
     def __iter__(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         return (self[segment] for segment in range(len(self)))
+
+    def rate_share(self, place: int) -> float:
+        span = self.spans[place]
+        return (span.stop - span.start) / self.length if self.varied else 1.0
+
+
+def varied_lengths(steps: int, length: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """Lengths of segments that make up so many steps, about ``length`` each, and about half in one of twenty.
+
+    Merity et al. (2018) draw every length, so that a stream is cut elsewhere in every epoch. Here the seed
+    alone draws them, of five lengths around ``length`` and five around its half, and the epoch decides their
+    order: so the shapes of all epochs are the same few, and every epoch has as many segments.
+
+    >>> varied_lengths(400, 70, seed=1, epoch=0), varied_lengths(400, 70, seed=1, epoch=1)
+    (array([70, 65, 35, 70, 70, 15, 75]), array([15, 35, 70, 65, 75, 70, 70]))
+    """
+    random = np.random.Generator(np.random.PCG64(seed))
+    unit, most = max(1, round(length / 14)), 1 + 2 * steps // length
+    about = np.where(random.random(most) < FULL, length, length // 2)
+    drawn = np.maximum(1, about + unit * random.standard_normal(most).round().clip(-2, 2).astype(np.int64))
+    while drawn.sum() < steps:  # hardly ever
+        drawn = np.concatenate([drawn, drawn])
+    lengths = np.diff(np.minimum(drawn.cumsum(), steps), prepend=0)
+    lengths = lengths[lengths > 0]
+    order: NDArray[np.int64] = np.random.Generator(np.random.PCG64([seed, epoch])).permutation(lengths)
+    return order
 
 
 def _checked_lengths(lengths: Integers) -> NDArray[np.int64]:

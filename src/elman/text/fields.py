@@ -45,16 +45,20 @@ class TextField:
         *,
         vectors: str | None = None,
         remove: str | None = None,
+        whole: str | None = None,
         reverse: bool = False,
     ) -> None:
         """
         Args:
             vectors: a file of pretrained vectors.
             remove: a regular expression; what it matches is taken out of every text.
+            whole: a regular expression; what it matches is one token, whatever the unit.
             reverse: the tokens of a text stand from its last to its first.
         """
-        self.settings, self.vectors, self.reverse = settings, vectors, reverse
+        self.vectors, self.reverse = vectors, reverse
+        self.settle(settings)
         self._remove = re.compile(remove) if remove else None
+        self.keep_whole(whole)
         self.counts: list[int] = []
         self.vector_width = 0
         self._matrix: NDArray[np.float32] | None = None  # of the vectors, until a model has them
@@ -64,7 +68,13 @@ class TextField:
     @cached_property
     def unit(self) -> Unit:
         settings = self.settings
-        return empty_unit(settings.unit, lowercase=settings.lowercase, options=settings.unit_options)
+        return empty_unit(self.unit_name, lowercase=bool(settings.lowercase), options=settings.unit_options)
+
+    def settle(self, settings: VocabularySettings) -> None:
+        """Take the settings that a look at the text has completed."""
+        self.settings = settings
+        self.unit_name = settings.unit or "word"
+        self.__dict__.pop("unit", None)
 
     # Between texts, tokens and numbers
 
@@ -76,8 +86,18 @@ class TextField:
         """The text as an output could be: without what is taken out, in lower case where all is."""
         return self.clean(text).lower() if self.settings.lowercase else self.clean(text)
 
-    def split(self, text: str) -> list[str]:
-        tokens = self.unit.split(self.clean(text))
+    def keep_whole(self, whole: str | None) -> None:
+        """Take what a regular expression matches for one token from now on."""
+        self._whole = re.compile(whole) if whole else None
+
+    def split(self, text: str, unit: Unit | None = None) -> list[str]:
+        """The tokens of a text; ``unit`` cuts it in place of the field's own."""
+        text, cut = self.clean(text), (unit or self.unit).split
+        tokens, start = [], 0
+        for match in () if self._whole is None else self._whole.finditer(text):
+            tokens += [*cut(text[start : match.start()]), *([match.group()] if match.group() else [])]
+            start = match.end()
+        tokens += cut(text[start:] if start else text)
         return tokens[::-1] if self.reverse else tokens
 
     def ids(self, text: str) -> list[int]:
@@ -137,7 +157,7 @@ class TextField:
             built = Vocabulary.build(
                 counts, min_count=least, size=size, markers=arrange is None, alphabet=alphabet
             )
-            tokens = self._with_kept(built.tokens, size, lower=lower or settings.lowercase)
+            tokens = self._with_kept(built.tokens, size, lower=lower or bool(settings.lowercase))
             self.vocabulary = Vocabulary(tokens if arrange is None else arrange(tokens))
         self.counts = [counts[token] for token in self.vocabulary.tokens]
         known = sum(count for token, count in counts.items() if token in self.vocabulary)
@@ -156,10 +176,7 @@ class TextField:
         Its tokens come first, in their order, so that their numbers stay; the training data add theirs. Where
         not all have room, it is those that the training data lack which go, the last ones first.
         """
-        if (self.settings.unit, self.settings.unit_options) == (
-            other.settings.unit,
-            other.settings.unit_options,
-        ):
+        if (self.unit_name, self.settings.unit_options) == (other.unit_name, other.settings.unit_options):
             known = (token for token in other.vocabulary.tokens if token not in MARKERS)
             self.kept = [*dict.fromkeys([*self.kept, *known])]
             if other.unit.learned:
@@ -177,12 +194,9 @@ class TextField:
         known = [token for token in kept if token in new or token in spare]
         return [*markers, *known, *(token for token in built if token not in old and token not in MARKERS)]
 
-    def share_unit(self, other: TextField) -> None:
-        self.unit = other.unit
-
     def share(self, other: TextField) -> None:
         """Take over all that the other field has learned; what is taken out of a text stays one's own."""
-        self.share_unit(other)
+        self.unit = other.unit
         self.vocabulary, self.counts = other.vocabulary, other.counts
         self.vector_width, self._matrix = other.vector_width, other._matrix
 
@@ -204,10 +218,10 @@ class TextField:
 
     def unit_state(self) -> State | None:
         """What the unit has learned; None where it learns nothing."""
-        return unit_to_json(self.settings.unit, self.unit) if self.unit.learned else None
+        return unit_to_json(self.unit_name, self.unit) if self.unit.learned else None
 
     def restore_unit(self, saved: Any) -> None:
-        self.unit = unit_from_json(self.settings.unit, saved, self.settings.unit_options)
+        self.unit = unit_from_json(self.unit_name, saved, self.settings.unit_options)
 
     def _read_vectors(self, path: str) -> Vectors:
         return read_vectors(path, wanted_forms(self.vocabulary.tokens))
@@ -216,13 +230,13 @@ class TextField:
 class WordField:
     """Words that are kept as they are written, so that a rare one still has its letters and its vector.
 
-    ``text`` has the unit and the vocabulary. Where a network reads the ``letters`` of each word, that leaves
-    upper case to it; None: it will where the text tells capitals from small letters.
+    ``text`` has the unit and the vocabulary. ``letters`` tells whether a network reads the letters of each
+    word, which leaves upper case to it; None: it will where the text tells capitals from small letters.
     """
 
     characters: Vocabulary
 
-    def __init__(self, settings: TextSettings, *, letters: bool | None) -> None:
+    def __init__(self, settings: TextSettings, *, letters: Callable[[], bool | None]) -> None:
         self.text = TextField(settings)
         self.vectors = settings.vectors
         self.letters = letters
@@ -234,7 +248,8 @@ class WordField:
 
     @property
     def lower(self) -> bool:
-        return self.cased if self.letters is None else self.letters
+        letters = self.letters()
+        return self.cased if letters is None else letters
 
     def build(self, words: Counter[str]) -> list[str]:
         """All that these words, as they are written, tell; notes for the user."""

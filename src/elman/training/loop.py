@@ -17,7 +17,7 @@ from elman.models.counting import CountedModel
 from elman.registry import SCHEDULES, construct
 from elman.tasks.base import AnyTask, Measures, chosen_metric
 from elman.tasks.examples import Examples
-from elman.text.batches import EpochBatches
+from elman.text.batches import EpochBatches, rate_share
 from elman.training.averaging import Averaging
 from elman.training.earlier_weights import parted, parted_optimizer
 from elman.training.numbers import UpdateNumbers
@@ -91,7 +91,7 @@ class Trainer:
             now = self.position
             since = now.update - now.validated
             if since >= self.validate_every or (since and now.finished):
-                yield self._validate()
+                yield self.validate()
             elif now.finished:
                 return
             elif self.counted:
@@ -102,7 +102,7 @@ class Trainer:
                     self.task.companion.fit(self.model, self.examples)
                 if batches is None or epoch != now.epoch:
                     batches, epoch = self.task.epoch(self.examples, now.epoch), now.epoch
-                yield self._update(batches)
+                yield self.update(batches)
 
     def _make_optimizer(self) -> Optimizer:
         settings = self.settings
@@ -110,11 +110,12 @@ class Trainer:
         name = settings.optimizer or "adamw"
         return make_optimizer(self.model, name, settings.learning_rate or 0.0, options)
 
-    def _update(self, batches: EpochBatches) -> Update:
+    def update(self, batches: EpochBatches) -> Update:
         """Forward, backward and one step of the optimiser over ``accumulate`` batches."""
         start = time.perf_counter()
         now = self.position
-        keys = [batches[k] for k in range(now.batch, min(now.batch + self.settings.accumulate, len(batches)))]
+        places = range(now.batch, min(now.batch + self.settings.accumulate, len(batches)))
+        keys = [batches[place] for place in places]
         if now.batch == 0:
             self.carry = None
         if not self.model.training:
@@ -122,9 +123,11 @@ class Trainer:
         begin = time.perf_counter()
         given = [self._collate(key) for key in keys]
         reading = time.perf_counter() - begin
-        rate = self.schedule.rate(self.settings.learning_rate or 0.0, now.update + 1, self.total)
+        place = now.scheduled(now.update, self.total), now.scheduled(now.update + 1, self.total)
+        rate = self.schedule.rate(self.settings.learning_rate or 0.0, place[1], self.total)
+        rate *= rate_share(batches, places)
         set_rate(self.optimizer, rate)
-        self.computation.prepare(given, rate, now.update / max(1, self.total - 1))
+        self.computation.prepare(given, rate, place[0] / max(1, self.total - 1))
         with products(self.settings.precision):
             numbers, found = self._compute(given) if self.deferred else self._compute_at_once(given)
         self.carry = found.carry
@@ -140,8 +143,8 @@ class Trainer:
         )
         if self.position.batch >= len(batches):
             self._end_epoch()
-        elif self.position.update >= (self.settings.max_steps or math.inf):
-            self._finish("max_steps")
+        else:
+            self._end_by_number()
         return Update(numbers, rate, reading, time.perf_counter() - start)
 
     def _collate(self, key: object) -> Batch:
@@ -205,11 +208,11 @@ class Trainer:
         """Begin the next pass, or finish: by number, or because the objective no longer changes."""
         self._read_pending()
         now = self.position
-        tolerance, last = self.settings.tolerance, now.last_objective
+        tolerance, before = self.settings.tolerance, now.last_objective
         calm = (
             bool(tolerance)
-            and last is not None
-            and abs(last - now.objective) <= (tolerance or 0.0) * abs(last)
+            and before is not None
+            and abs(before - now.objective) <= (tolerance or 0.0) * abs(before)
         )
         self.position = replace(
             now,
@@ -221,15 +224,33 @@ class Trainer:
         )
         if self.position.calm >= CALM:
             self._finish("converged")
-        elif now.update >= (self.settings.max_steps or math.inf):
-            self._finish("max_steps")
-        elif self.settings.epochs is not None and now.epoch + 1 >= self.settings.epochs:
+            return
+        self._end_by_number()
+        last = self.settings.epochs is not None and now.epoch + 1 >= self.settings.epochs
+        if last and self.position.finished is None:
             self._finish("epochs")
+
+    def _end_by_number(self) -> None:
+        """Finish where the updates are done: those of the settings, or those that patience has left."""
+        now = self.position
+        if now.update >= (self.settings.max_steps or math.inf):
+            self._finish("max_steps")
+        elif now.update >= (now.ending or math.inf):
+            self._finish("patience")
+
+    def _lose_patience(self) -> None:
+        """Finish, or take the rest of the schedule in a share of the updates so far and finish then."""
+        now = self.position
+        rest = round((self.settings.cooldown or 0.0) * now.update)
+        if not rest:
+            self._finish("patience")
+        elif now.turned is None and now.update + rest < self.total:
+            self.position = replace(now, turned=now.update, ending=now.update + rest)
 
     def _finish(self, reason: str) -> None:
         self.position = replace(self.position, finished=reason)
 
-    def _validate(self) -> Validation:
+    def validate(self) -> Validation:
         """UpdateNumbers with the averaged weights; early stopping and plateaus look at them."""
         start = time.perf_counter()
         self._read_pending()
@@ -258,7 +279,7 @@ class Trainer:
             waited=waited,
         )
         if self.settings.patience is not None and waited >= self.settings.patience and now.finished is None:
-            self._finish("patience")
+            self._lose_patience()
         return Validation(measures, samples, improved, time.perf_counter() - start)
 
     def _calibration(self, measures: Measures) -> dict[str, Any] | None:

@@ -29,7 +29,22 @@ class Position:
     objective: float = 0.0  # summed over the pass so far
     last_objective: float | None = None
     calm: int = 0  # passes in a row that hardly changed the objective
+    turned: int | None = None  # update from which on the rest of the schedule is taken faster
+    ending: int | None = None  # and the one that is the last therefore
     finished: str | None = None
+
+    def scheduled(self, update: int, total: int) -> int:
+        """The place of an update in a schedule of so many: its number, or further on where time runs faster.
+
+        >>> slow, fast = Position(), Position(turned=400, ending=500)
+        >>> [slow.scheduled(450, 1000), *(fast.scheduled(update, 1000) for update in (400, 450, 500))]
+        [450, 400, 700, 1000]
+        """
+        if self.turned is None or self.ending is None or update <= self.turned:
+            return update
+        return self.turned + round(
+            (update - self.turned) * (total - self.turned) / (self.ending - self.turned)
+        )
 
     def outcome(self) -> dict[str, Any]:
         """What is told besides the log: how probabilities were calibrated, if they were."""

@@ -15,13 +15,15 @@ def usable_precisions() -> list[str]:
     return [name for name in PRECISIONS if name != "tf32" or torch.cuda.is_available()]
 
 
-def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:
+def autocast(precision: str | None, device: torch.device) -> AbstractContextManager[Any]:
     """Inside, products are of half precision where that is asked; weights stay float32."""
-    return torch.autocast(device.type, getattr(torch, precision)) if precision in HALF else nullcontext()
+    if precision not in HALF:
+        return nullcontext()
+    return torch.autocast(device.type, {"bfloat16": torch.bfloat16, "float16": torch.float16}[precision])
 
 
 @contextmanager
-def products(precision: str) -> Iterator[None]:
+def products(precision: str | None) -> Iterator[None]:
     """Inside, CUDA rounds the factors of float32 products to 10 bits where ``"tf32"`` is asked.
 
     Otherwise the switches of torch stay as they are: off, unless somebody turned them on.

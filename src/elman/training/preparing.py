@@ -3,18 +3,21 @@
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from elman.config import changed, to_toml
+from elman.config import Config, changed, given_keys, lookup, to_toml
 from elman.errors import EmptyError, LabelError, RunError
 from elman.storage.files import explained, remove
 from elman.tasks.base import AnyTask
 from elman.tasks.examples import Examples, encoded, unseen_note
+from elman.tasks.looking import look_at
 from elman.tasks.statistics import Statistics
 from elman.tasks.words import WordTask
 from elman.text.records import Record
+from elman.training.budget import Speed
 from elman.training.folder import SETTINGS, seal
 from elman.training.learned import encoding, read_json, save_learned
 from elman.training.origin import Origin
@@ -31,6 +34,7 @@ class Prepared:
     statistics: of the training data, where they were read anew; notes for the user are among them.
     about: by part, where its examples come from, as ``data.json`` has it.
     origins: runs whose weights fresh ones start from; taken: what was taken, once it is.
+    chosen: settings that the user left open, and their values. speed: of the training, where it was measured.
     """
 
     task: AnyTask
@@ -40,6 +44,8 @@ class Prepared:
     about: dict[str, Any] = field(default_factory=dict)
     origins: Sequence[Origin] = ()
     taken: Sequence[str] = ()
+    chosen: dict[str, object] = field(default_factory=dict)
+    speed: Speed | None = None
 
 
 def prepare(task: AnyTask, cache: Path | None = None, origins: Sequence[Origin] = ()) -> Prepared:
@@ -50,13 +56,28 @@ def prepare(task: AnyTask, cache: Path | None = None, origins: Sequence[Origin] 
     train, dev = training_data(task)
     if dev.held_out and task.config.data.stratified is None:  # open in runs of earlier versions
         task.config = changed(task.config, {"data.stratified": True})
+    given = task.config
+    reasons = looked_at(task, train, dev)
     for origin in origins:
         keep_tokens(task, origin.task)
     statistics = task.build_vocabularies(train)
+    statistics.reasons |= reasons
     task.fill_defaults(statistics)
     prepared = _encoded(task, train, dev, cache, statistics)
-    prepared.origins = origins
+    prepared.origins, prepared.chosen = origins, choices_after(given, task.config)
     return prepared
+
+
+def looked_at(task: AnyTask, train: Reading, dev: Reading) -> dict[str, str]:
+    """Let a task choose what tokens are; the reasons. What is held out is looked at with the rest."""
+    together = train.held_out is not None or dev.files == train.files
+    return look_at(task, replace(train, held_out=None), None if together else dev)
+
+
+def choices_after(given: Config, filled: Config) -> dict[str, object]:
+    """The settings that were filled, by their keys."""
+    pairs = ((key, lookup(filled, key)) for key in given_keys(filled))
+    return {key: value for key, value in pairs if value != lookup(given, key)}
 
 
 def keep_tokens(task: AnyTask, other: AnyTask) -> None:
@@ -81,16 +102,30 @@ def prepare_run(run: Path, task: AnyTask, *, fresh: bool, origins: Sequence[Orig
         # Fresh weights take from the data what no file of the run keeps: counts, notes, pretrained vectors.
         shutil.rmtree(run / "cache", ignore_errors=True)
         prepared = prepare(task, run / "cache", origins)
-        with explained(run / "vocabulary.json"):
-            save_learned(task, run)
-        write_text(run / SETTINGS, seal(to_toml(task.config)))
-        write_text(run / "data.json", json.dumps(prepared.about, indent=1, ensure_ascii=False) + "\n")
+        with suppress(RunError):  # of a run that begins again, some settings were chosen before
+            known = {key: why for key, why in _reasons(run).items() if key not in prepared.chosen}
+            prepared.statistics.reasons = known | prepared.statistics.reasons
         return prepared
     train, dev = training_data(task)
     known = read_json(run / "data.json")
     if not all(isinstance(known.get(name), dict) and "sha256" in known[name] for name in ("train", "dev")):
         raise RunError(f"{run / 'data.json'} lacks a part; restore the file or train again")
-    return _encoded(task, train, dev, run / "cache", Statistics(), known)
+    return _encoded(task, train, dev, run / "cache", Statistics(reasons=_reasons(run)), known)
+
+
+def _reasons(run: Path) -> dict[str, str]:
+    """Why settings of a run were chosen as they are; runs of earlier versions kept none."""
+    known = read_json(run / "data.json").get("reasons")
+    return dict(known) if isinstance(known, dict) else {}
+
+
+def keep_prepared(run: Path, prepared: Prepared) -> None:
+    """Write down what was read and chosen, so that training can go on from here."""
+    with explained(run / "vocabulary.json"):
+        save_learned(prepared.task, run)
+    about = prepared.about | {"reasons": prepared.statistics.reasons}
+    write_text(run / "data.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+    write_text(run / SETTINGS, seal(to_toml(prepared.task.config)))  # the last: it says that all is chosen
 
 
 def _encoded(

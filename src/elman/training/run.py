@@ -1,27 +1,26 @@
 """A run: a folder that training fills, that survives a kill at any moment, and that holds a model."""
 
-import ctypes
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from elman.config import Config, to_toml
 from elman.errors import RunExistsError
 from elman.storage.files import explained, remove
 from elman.tasks.base import chosen_metric
-from elman.tensors.transfer import find_device
+from elman.training.building import build
 from elman.training.checkpoint import Checkpoint, checkpoint_name, mend_link, newest_checkpoint, put_back
 from elman.training.code import keep_code
 from elman.training.folder import LOCK, ORIGIN, SETTINGS, seal
 from elman.training.learned import load_learned
 from elman.training.loading import misfit
 from elman.training.loop import Trainer
+from elman.training.measuring import keep_within, measured_shortly
 from elman.training.origin import Origin, record_origins, recorded_origins
 from elman.training.position import Position
-from elman.training.preparing import Prepared, prepare_run
+from elman.training.preparing import Prepared, keep_prepared, prepare_run
 from elman.training.session import (
     Interrupted,
     Observer,
@@ -36,7 +35,6 @@ from elman.training.session import (
     write_text,
 )
 from elman.training.settings import check_code, make_task, read_config
-from elman.training.taking import take_weights
 from elman.training.ties import TRAINING, check_ties
 from elman.trust import CODE, Trust
 
@@ -87,23 +85,6 @@ def discard(run: Path, *, empty: bool = False) -> None:
             run.rmdir()
 
 
-def build(prepared: Prepared, *, fresh: bool = True) -> Trainer:
-    """A model and its trainer; seed, threads and device are set. If not fresh, its weights will be loaded."""
-    task = prepared.task
-    settings = task.config.training
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
-    keep_memory()
-    device = find_device(settings.device, "training.device")
-    torch.manual_seed(settings.seed)
-    model = task.build_model(fresh=fresh)
-    if fresh and prepared.origins:
-        prepared.taken = take_weights(task, model, prepared.origins)
-        prepared.statistics.notes += prepared.taken
-    model = model.to(device)
-    return Trainer(task, model, prepared.train, prepared.dev, device)
-
-
 def train_run(
     run: Path,
     observers: list[Observer],
@@ -111,14 +92,20 @@ def train_run(
     announce: Callable[[Prepared, Trainer], None],
     trust: Trust | None = None,
     warn: Callable[[str], None] | None = None,
+    *,
+    began: float | None = None,
+    timed: bool = False,
 ) -> dict[str, Any]:
     """Train the run in this folder to its end, from its newest checkpoint if it has one; its last event.
 
     ``calibration`` stands in it where the task's probabilities have one.
     ``warn`` is told of checkpoints that are damaged; unset, ``say`` is.
+    ``began`` is the time from which on ``training.minutes`` count, by ``time.perf_counter``; unset, now.
+    ``timed``: ``announce`` is to know how long a new training will take, unless that takes no time at all.
 
     A signal (Ctrl-C, SIGTERM) saves and raises ``Interrupted``.
     """
+    began = time.perf_counter() if began is None else began
     with run_lock(run):
         trust = trust or Trust(run)
         config = read_config(run, trust)
@@ -140,6 +127,11 @@ def train_run(
                 return last | now.outcome()
         origins = [] if checkpoint else recorded_origins(run, trust_code=trust.everything)
         prepared = prepare_run(run, task, fresh=checkpoint is None, origins=origins)
+        if checkpoint is None:
+            keep_within(prepared, began)
+            keep_prepared(run, prepared)
+            if timed and prepared.speed is None:
+                prepared.speed = measured_shortly(prepared)
         trainer = build(prepared, fresh=checkpoint is None)
         if checkpoint is None:
             write_text(log, "")
@@ -171,15 +163,3 @@ def _restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
         trainer.restore(checkpoint.model, checkpoint.optimizer, checkpoint.extra, checkpoint.state)
     except (RuntimeError, LookupError, TypeError, ValueError) as error:  # of an earlier version, and not tied
         raise misfit(checkpoint, error) from None
-
-
-def keep_memory() -> None:
-    """Ask the C library to keep what is freed: an update frees the megabytes that the next one asks for.
-
-    Otherwise they are paged in anew; on two cores, a language model trains a quarter faster for this.
-    """
-    with suppress(OSError, AttributeError):  # not glibc
-        mallopt = ctypes.CDLL(None).mallopt
-        trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
-        mallopt(trim_threshold, 2**31 - 1)
-        mallopt(mmap_threshold, 2**30)

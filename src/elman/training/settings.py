@@ -53,6 +53,11 @@ def settled(config: Config) -> Config:
     for _, part in part_names(config):
         if part.of_code:
             part.registry.find(part)  # what is wrong with it is said before any work
+    if config.training.minutes is not None and config.training.max_steps is not None:
+        raise ConfigError(
+            f"training.minutes is {config.training.minutes:g}, which chooses the number of updates, and "
+            f"training.max_steps is {config.training.max_steps}; give one of them"
+        )
     check_read(config, given_keys(config))
     return changed(config, dict(_users_files(config)))
 

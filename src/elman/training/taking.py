@@ -31,7 +31,7 @@ NAMES = {  # of a weight, by how its name begins: what it is called
     "ngrams": "n-grams",
     "pretrained": "vectors",
 }
-GRAINS = {"word": "word", "character": "character", "byte": "byte"}
+GRAINS = {"word": "word", "wordpunct": "word", "character": "character", "byte": "byte"}
 
 
 @dataclass
@@ -77,7 +77,7 @@ def take_weights(task: AnyTask, model: nn.Module, origins: Sequence[Origin]) -> 
 
 
 def _why(task: AnyTask, origin: Origin) -> str:
-    ours, theirs = (next(iter(one.text_fields.values())).settings.unit for one in (task, origin.task))
+    ours, theirs = (next(iter(one.text_fields.values())).unit_name for one in (task, origin.task))
     if ours != theirs:
         return f"its tokens are of the unit {theirs!r}, these of {ours!r}"
     if origin.task.reader is None or task.reader is None:
@@ -123,7 +123,7 @@ class _Taking:
 
     def _same_units(self) -> bool:
         fields = [next(iter(one.text_fields.values()), None) for one in (self.task, self.origin.task)]
-        units = [(one.settings.unit, one.settings.unit_options) for one in fields if one is not None]
+        units = [(one.unit_name, one.settings.unit_options) for one in fields if one is not None]
         return len(units) < 2 or units[0] == units[1]
 
     def _take_embedding(self) -> bool:
@@ -149,7 +149,7 @@ class _Taking:
         return True
 
     def _noun(self, count: int) -> str:
-        unit = next(iter(self.task.text_fields.values())).settings.unit
+        unit = next(iter(self.task.text_fields.values())).unit_name
         return f"{GRAINS.get(unit, 'token')}{'' if count == 1 else 's'}"
 
     def _words(self, count: int) -> str:
@@ -325,7 +325,9 @@ def _pieces(model: nn.Module, task: AnyTask) -> list[tuple[str, int]]:
     """What stands side by side in the vector of a token, and how wide each is."""
     assert task.reader is not None
     vectors = model.get_submodule(task.reader[0])
-    found = [(name, getattr(vectors, name, None)) for name in ("embedding", "pretrained", "spelling")]
+    found = [
+        (name, getattr(vectors, name, None)) for name in ("embedding", "pretrained", "spelling", "affixes")
+    ]
     return [(name, int(one.output_size)) for name, one in found if one is not None]
 
 

@@ -133,6 +133,8 @@ class UpdateComputation:
     def _objective(self, loss: Loss, count: int | Tensor, *, alone: bool) -> Tensor:
         """``Σ l(δ) + (λ/n) R(w)`` of every example, over the number of losses where the mean is asked."""
         total, settings = loss.total, self.settings
+        if loss.regularisation is not None:
+            total = total + loss.regularisation
         if settings.regulariser != "none" and settings.regularisation:
             size = loss.examples * settings.regularisation / self.examples
             total = total + size * penalty(self.model, settings.regulariser)

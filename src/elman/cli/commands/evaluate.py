@@ -10,9 +10,11 @@ from elman.cli.completion import run_folders
 from elman.cli.options import (
     AsJson,
     Batch,
+    Cache,
     Columns,
     Delimiter,
     Device,
+    Dynamic,
     Encoding,
     Ensemble,
     Format,
@@ -41,6 +43,8 @@ def evaluate(
         float | None,
         typer.Option(help="Accuracy of the answers that are at least so probable, and their share."),
     ] = None,
+    dynamic: Dynamic = False,
+    cache: Cache = False,
     setting: Set = [],  # noqa: B006
     ensemble: Ensemble = [],  # noqa: B006
     against: Annotated[
@@ -61,6 +65,7 @@ def evaluate(
 ) -> None:
     """Figures on a file: loss, perplexity, accuracy, F1, BLEU, whatever the task has.
 
+    With --dynamic and --cache, those of a language model while it learns from the text stand beside its own.
     Of an ensemble, losses are those of RUN alone; what is written is the ensemble's.
     """
     machine = Machine(device, threads, batch)
@@ -71,7 +76,7 @@ def evaluate(
     if out is not None and not against:
         raise typer.BadParameter("--out belongs to --against")
     with quick_imports():
-        from elman.cli.opening import check_target, layout_of, open_run, tell
+        from elman.cli.opening import adaptation, check_target, layout_of, open_run, tell
 
     layout = layout_of(setting, format=format, columns=columns, delimiter=delimiter, encoding=encoding)
     if labels_separator is not None:
@@ -91,7 +96,8 @@ def evaluate(
             machine=machine,
         )
         return
-    predictor = open_run(run, setting, ensemble, machine=machine, trust_code=trust_code, files=layout)
+    given = layout | adaptation(dynamic=dynamic, cache=cache)
+    predictor = open_run(run, setting, ensemble, machine=machine, trust_code=trust_code, files=given)
     check_target(target, layout)
     measures, repairs = predictor.evaluate(file, target, layout, threshold=threshold)
     tell(repairs)

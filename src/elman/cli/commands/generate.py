@@ -94,13 +94,13 @@ def whole_text(writer: Writer[Any], prompt: str, text: str) -> str:
     """What was written, with the prompt where both are one text: before it, or after it."""
     if not writer.goes_on:
         return text
-    gap = writer.gap(prompt)
-    return f"{text}{gap}{prompt}" if writer.field.reverse else f"{prompt}{gap}{text}"
+    before, after = (text, prompt) if writer.field.reverse else (prompt, text)
+    return f"{before}{writer.gap(before, after)}{after}"
 
 
 def prompts_of(predictor: Predictor, prompts: list[str]) -> list[Record]:
     """The prompts of the command line, or those that are usual."""
-    from elman.predictor import checked
+    from elman.tasks.asked import checked
     from elman.text.records import Record
 
     writer = predictor.generation().writer

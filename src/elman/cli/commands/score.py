@@ -13,14 +13,17 @@ from elman.cli.options import (
     AsJson,
     Asked,
     Batch,
+    Cache,
     Columns,
     Delimiter,
     Device,
+    Dynamic,
     Encoding,
     Format,
     Machine,
     Quiet,
     Run,
+    Set,
     Threads,
     TrustCode,
 )
@@ -31,6 +34,8 @@ from elman.errors import ColumnError
 if TYPE_CHECKING:
     from elman.predictor import Predictor
     from elman.text.records import Record
+
+WAYS = ("log_probability", "adapted_log_probability")
 
 
 def score(
@@ -52,6 +57,9 @@ def score(
         ),
     ] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="With --probe: a picture (.png, .svg or .pdf).")] = None,
+    dynamic: Dynamic = False,
+    cache: Cache = False,
+    setting: Set = [],  # noqa: B006
     format: Format = None,
     columns: Columns = None,
     delimiter: Delimiter = None,
@@ -63,7 +71,10 @@ def score(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Log-probabilities of texts by the chain rule, the end marker counted."""
+    """Log-probabilities of texts by the chain rule, the end marker counted.
+
+    With --dynamic and --cache a second column is that of the model which learns from line to line.
+    """
     machine = Machine(device, threads, batch)
     if probe is not None:
         if file != "-" or tokens or pairs:
@@ -75,14 +86,17 @@ def score(
         return
     if against or out is not None:
         raise typer.BadParameter("--against and --out belong to --probe")
+    if pairs and (dynamic or cache):
+        raise typer.BadParameter("pairs are compared text by text; leave out --dynamic and --cache")
     with quick_imports():
-        from elman.cli.opening import chunks, layout_of, open_run, tell
+        from elman.cli.opening import adaptation, chunks, layout_of, open_run, tell
         from elman.text.files import Repairs
 
     layout = layout_of(
-        [], format="lines" if pairs else format, columns=columns, delimiter=delimiter, encoding=encoding
+        setting, format="lines" if pairs else format, columns=columns, delimiter=delimiter, encoding=encoding
     )
-    predictor = open_run(run, [], machine=machine, trust_code=trust_code, files=layout)
+    given = layout | adaptation(dynamic=dynamic, cache=cache)
+    predictor = open_run(run, setting, machine=machine, trust_code=trust_code, files=given)
     predictor.scorer()  # a model that scores nothing reads nothing
     repairs = Repairs()
     parts = chunks(file, predictor.read(file, layout, repairs), batch)
@@ -94,22 +108,32 @@ def score(
 
 
 def score_lines(predictor: Predictor, chunks: Iterator[list[Record]], *, tokens: bool, as_json: bool) -> None:
-    unseen, field = 0, predictor.scorer().field
+    unseen, field, adapted = 0, predictor.scorer().field, predictor.adapted()
     for records in chunks:
         texts = [record.fields["text"] for record in records]
-        for text, scored in zip(texts, predictor.score(texts), strict=True):
-            total = sum(value for _, value in scored)
+        ways = [predictor.score(texts)] if adapted is None else [predictor.score(texts), adapted(texts)]
+        for text, *scores in zip(texts, *ways, strict=True):
+            totals = [sum(value for _, value in scored) for scored in scores]
             read, unknown = field.read(text)
             unseen += bool(read) and unknown == read
             if as_json:
-                detail: list[Json] = [{"token": token, "log_probability": value} for token, value in scored]
-                found: dict[str, Json] = {"text": text, "log_probability": total, "tokens": detail}
-                put_json({**found, "read": read, "unknown": unknown})
+                named = [dict(zip(WAYS, values, strict=False)) for values in by_token(scores)]
+                detail: list[Json] = [
+                    {"token": token, **values} for (token, _), values in zip(scores[0], named, strict=True)
+                ]
+                found: dict[str, Json] = {"text": text, **dict(zip(WAYS, totals, strict=False))}
+                put_json({**found, "tokens": detail, "read": read, "unknown": unknown})
             elif tokens:
-                put("\t".join(f"{token} {value:.6f}" for token, value in scored))
+                numbers = (" ".join(f"{value:.6f}" for value in values) for values in by_token(scores))
+                put("\t".join(f"{t} {shown}" for (t, _), shown in zip(scores[0], numbers, strict=True)))
             else:
-                put(f"{total:.6f}")
+                put("\t".join(f"{total:.6f}" for total in totals))
     tell_unseen(unseen)
+
+
+def by_token(scores: list[list[tuple[str, float]]]) -> list[list[float]]:
+    """For each token its log-probability, and a second one where it was scored in two ways."""
+    return [[value for _, value in each] for each in zip(*scores, strict=True)]
 
 
 def score_pairs(predictor: Predictor, chunks: Iterator[list[Record]], *, as_json: bool) -> None:

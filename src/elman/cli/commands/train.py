@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,8 +27,6 @@ from elman.cli.options import (
 )
 from elman.cli.output import put_json, say
 from elman.cli.startup import quick_imports
-
-BEFORE = 4  # updates that a dry run does not measure where the next ones are recorded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,6 +77,13 @@ def train(
             help="A comparator instead of the network: ngram, window or bag.", autocompletion=comparator_names
         ),
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MINUTES",
+            help="Choose updates, and if need be the network's size, so that training ends in that time.",
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run exactly where it was saved.")
     ] = False,
@@ -90,6 +96,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a model from a file; what is not set is chosen for the data."""
+    began = time.perf_counter()
     with quick_imports():
         from elman.cli import training as work
 
@@ -98,20 +105,30 @@ def train(
     layout["labels_separator"] = labels_separator
     layout |= {"format": format, "encoding": encoding}
     given = task or config or train or (start and not resume)
-    if resume and not given and setting:
-        raise typer.BadParameter("a continued run keeps its settings; leave out --set", param_hint="--set")
+    for option, there in (("--set", setting), ("--minutes", minutes is not None)):
+        if resume and not given and there:
+            problem = f"a continued run keeps its settings; leave out {option}"
+            raise typer.BadParameter(problem, param_hint=option)
     origins = work.open_origins(start, None if dry_run else out, resume=resume, trust_code=trust_code)
-    said = {**files, **layout}
-    settings = work.collect(task, config, said, columns, setting, baseline, origins) if given else None
+    said, pairs = {**files, **layout}, [*setting]
+    if minutes is not None:
+        pairs.append(f"training.minutes={minutes}")
+    settings = work.collect(task, config, said, columns, pairs, baseline, origins) if given else None
     if dry_run:
         if settings is None:
             raise typer.BadParameter("what should be tried? Name a task and --train", param_hint="--dry-run")
-        try_out(settings, origins, as_json=as_json)
+        try_out(settings, origins, began, as_json=as_json)
         return
     if out is None:
         raise typer.BadParameter("where should the run go? Name a folder", param_hint="--out")
     last = work.train(
-        settings, out, resume=resume, tensorboard=tensorboard, trust_code=trust_code, origins=origins
+        settings,
+        out,
+        resume=resume,
+        tensorboard=tensorboard,
+        trust_code=trust_code,
+        origins=origins,
+        began=began,
     )
     say(f"best {last['metric']} {last['best']:.4f} at update {last['best_update']} ({last['reason']})")
     if "calibration" in last:
@@ -125,39 +142,45 @@ def train(
         put_json(last)
 
 
-def try_out(config: Config, origins: Sequence[Origin] = (), *, as_json: bool) -> None:
-    """Everything but training: sizes, memory, an estimate of the time, and the first batch."""
-    from elman.cli.training import announce
+def try_out(config: Config, origins: Sequence[Origin], began: float, *, as_json: bool) -> None:
+    """Everything but training: sizes, memory, what is chosen and why, the time, and the first batch."""
+    from elman.cli.training import announce, choice_lines
     from elman.tensors.nested import tensors_in
+    from elman.training.building import build
     from elman.training.loop import count_parameters
+    from elman.training.measuring import held_bytes, keep_within, measure
     from elman.training.preparing import prepare
-    from elman.training.run import build
     from elman.training.settings import make_task
 
     task = make_task(config)
     prepared = prepare(task, origins=origins)
+    keep_within(prepared, began)
+    speed = prepared.speed = prepared.speed or measure(prepared)
     trainer = build(prepared)
     announce(prepared, trainer)
-    weights = count_parameters(trainer.model)
-    copies = {"adam": 4, "adamw": 4}.get(str(trainer.settings.optimizer), 2)
-    copies += trainer.averaging.kind != "none"
     parts: tuple[object, ...] = task.collate(prepared.train, task.epoch(prepared.train, 0)[0], trainer.device)
     shapes = ", ".join("×".join(map(str, one.shape)) for one in tensors_in(parts))
-    steps = iter(trainer.run())
-    for _ in range(1 if trainer.recorded.obstacle else BEFORE):
-        next(steps, None)
-    start, measured = time.perf_counter(), min(5, max(1, trainer.total - 1))
-    for _ in range(measured):
-        next(steps, None)
-    seconds = (time.perf_counter() - start) / measured * trainer.total
     for name, weight in trainer.model.named_parameters():
         say(f"  {name:<40} {' × '.join(map(str, weight.shape))}")
-    say(f"memory of weights, gradients and optimiser: {weights * 4 * copies / 2**20:,.1f} MiB")
+    say("chosen, since you left it open; without a reason, the usual:")
+    for line in choice_lines(prepared):
+        say(f"  {line}")
+    say(f"memory of weights, gradients and optimiser: {held_bytes(trainer) / 2**20:,.1f} MiB")
     say(f"first batch: {shapes}")
-    say(f"time, by {measured} updates: about {seconds / 60:.1f} minutes")
     if as_json:
-        work = {"parameters": weights, "bytes": weights * 4 * copies, "updates": trainer.total}
-        data = {"examples": len(prepared.train), "dev_examples": len(prepared.dev)}
-        settings = task.config.model_dump()
-        told = {"from": [*prepared.taken]} if origins else {}
-        put_json({**work, "seconds": seconds, **data, **told, "batch": shapes, "config": settings})
+        put_json(
+            {
+                "parameters": count_parameters(trainer.model),
+                "bytes": held_bytes(trainer),
+                "updates": trainer.total,
+                "seconds": speed.seconds,
+                "speed": asdict(speed),
+                "examples": len(prepared.train),
+                "dev_examples": len(prepared.dev),
+                **({"from": [*prepared.taken]} if origins else {}),
+                "batch": shapes,
+                "config": task.config.model_dump(),
+                "chosen": [*prepared.chosen],
+                "reasons": prepared.statistics.reasons,
+            }
+        )

@@ -24,6 +24,7 @@ class Recurrent(RNN, Network):
         layers: int | None = None,
         bidirectional: bool = False,
         dropout: float = 0.0,
+        layer_dropout: float | None = None,
         recurrent_dropout: float = 0.0,
         zoneout: float = 0.0,
         weight_drop: float = 0.0,
@@ -31,13 +32,15 @@ class Recurrent(RNN, Network):
         backend: str = "auto",
         piece: int | None = None,
     ) -> None:
+        """``layer_dropout``: one mask a sequence between layers, in place of ``dropout`` at each position."""
         super().__init__(
             cell,
             input_size,
             hidden,
             layers=layers,
             bidirectional=bidirectional,
-            dropout=dropout,
+            dropout=dropout if layer_dropout is None else 0.0,
+            layer_dropout=layer_dropout or 0.0,
             recurrent_dropout=recurrent_dropout,
             zoneout=zoneout,
             weight_drop=weight_drop,

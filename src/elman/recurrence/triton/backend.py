@@ -108,7 +108,8 @@ def card_of(device: torch.device) -> Card:
 
     found = driver.active.utils.get_device_properties(device.index)
     name = torch.cuda.get_device_name(device)
-    return Card(name, found["multiprocessor_count"], found["max_shared_mem"])
+    overlaps = torch.cuda.get_device_capability(device) >= (9, 0)
+    return Card(name, found["multiprocessor_count"], found["max_shared_mem"], overlaps)
 
 
 def step_of(cell: RecurrentCell, noise: Noise = NO_NOISE) -> Step:
@@ -122,6 +123,14 @@ def step_of(cell: RecurrentCell, noise: Noise = NO_NOISE) -> Step:
         return StepProgram(own) if own.pointwise else PhasedStep(own)
 
     return make_once(equations, ("step", *rates.items()), make)
+
+
+def _by_phases(step: Step) -> PhasedStep:
+    """The same step as a product and what comes after it."""
+    if isinstance(step, PhasedStep):
+        return step
+    e = step.equations
+    return make_once(e, "by phases", lambda: PhasedStep(replace(e, compiled={})))
 
 
 def explain(cell: RecurrentCell, B: int, dtype: torch.dtype, *, directions: int = 1, T: int = 1) -> list[str]:
@@ -187,13 +196,15 @@ def unroll_directions(call: LayerCall, chunks: int | None = None) -> tuple[list[
         if T % chunks:
             return _in_whole_chunks(call, chunks)
     kinds, sizes = (numbers, call.dtype, workload.precision), (B, T, H)
-    about = (tuple(cells), equations, step, *kinds, *sizes, call.reverse, lengths, all_states, expected)
+    rest = (*kinds, *sizes, call.reverse, lengths, all_states, expected, chunks)
     for tiling in [PHASES] if phased else tilings(workload, card):
         if (card, workload, tiling) in _refused:
             continue
         refuse = functools.partial(_refused.add, (card, workload, tiling))
         try:
-            sequences, finals = scan(ScanSpec(tiling, refuse, *about, chunks), given, directions)
+            own = _by_phases(step) if tiling.form == "phases" else step
+            spec = ScanSpec(tiling, refuse, tuple(cells), equations, own, *rest)
+            sequences, finals = scan(spec, given, directions)
             break
         except DoesNotFit:
             refuse()

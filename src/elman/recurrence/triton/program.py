@@ -67,6 +67,10 @@ def signature(equations: Equations | None) -> tuple[str, ...]:
 
 
 def _bounded(node: Node) -> bool:
+    """Whether a value lies between −1 and 1: by its operation, or as ``exp(a - max(a, b))``."""
+    if node.op == "exp" and node.args[0].op == "sub":
+        a, most = node.args[0].args
+        return most.op == "maximum" and a in most.args
     return node.op in OPERATIONS and OPERATIONS[node.op].bounded
 
 

@@ -67,6 +67,8 @@ class _Scan(torch.autograd.Function):
         arrivals = arrivals_of(gradients, len(spec.shown), len(spec.step.equations.states))
         if arrivals is not None and not create_graph and observed(*gradients) is None:
             step = spec.step.arriving(arrivals)
+            if step is None and spec.equations.pointwise:  # other forms tell an absent gradient from zero
+                spec.refuse()
             try:
                 if step is not None:
                     with own_precision(flat[0]):

@@ -1,11 +1,13 @@
 """Which form a sequence takes on the GPU, and its tiling: worked out from sizes alone.
 
-Three forms:
+Four forms:
 
     whole   one program holds the weights of all units; nothing is exchanged
     shared  several programs share the units of a row and exchange the state at every step; all of them
             must be on the chip at once, so that the grid is limited and launched cooperatively
-    steps   the weights do not fit: one matrix product and one generated kernel a step
+    phases  the weights do not fit, or are read faster than waited for: a generated product and a generated
+            kernel a step, of which each begins while the one before it ends
+    steps   one matrix product of cuBLAS and one generated kernel a step, on any card and in any numbers
 
 Which of the tilings that fit is taken, estimates of their cost decide. Their numbers are fitted to what
 tilings took on one H200 (µs a step, forward and back, LSTM and Elman, H 256–1024, B 16–128); on another
@@ -35,6 +37,7 @@ class Card:
     name: str
     processors: int
     memory: int  # bytes that a program may hold on the chip
+    overlaps: bool = False  # a kernel may begin while the one before it ends
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,8 @@ class Tiling:
     held: int = ALL
 
     def __str__(self) -> str:
-        if self.form == "steps":
-            return f"steps: a product and a kernel a step, about {self.cost:.1f} µs forward and back"
+        if self.form in ("phases", "steps"):
+            return f"{self.form}: a product and a kernel a step, about {self.cost:.1f} µs forward and back"
         several = f"{self.programs} programs share the units" if self.programs > 1 else ""
         share = f"{several or 'a program holds all units'} of {self.rows} rows"
         times = f", {self.launches} launches" if self.launches > 1 else ""
@@ -112,7 +115,7 @@ class Tiling:
 def tilings(workload: Workload, card: Card) -> list[Tiling]:
     """The tilings that fit and beat ``steps``, the best first, and ``steps``, which always fits."""
     steps = _steps(workload)
-    found = [tiling for tiling in _persistent(workload, card) if tiling.cost < steps.cost]
+    found = [t for t in (*_persistent(workload, card), *_phases(workload, card)) if t.cost < steps.cost]
     return [*sorted(found, key=lambda tiling: tiling.cost), steps]
 
 
@@ -220,6 +223,14 @@ def _steps(workload: Workload) -> Tiling:
     weights = workload.H * workload.H * workload.products * workload.directions
     cost = 2 * (8.0 + weights * SIZES[workload.numbers] / 4.0e6 + 2.0 * workload.B * weights / 3.0e8)
     return Tiling("steps", 0, workload.H, 4, 1, 1, 1, 0, cost)
+
+
+def _phases(workload: Workload, card: Card) -> Iterator[Tiling]:
+    """Cheap to begin where kernels overlap; weights come from the cache of the card at every step."""
+    if card.overlaps and workload.products and workload.heads == 1 and SIZES[workload.numbers] == 2:
+        rows = -(-workload.B // 64) * 64 if workload.B > 32 else power_of_two(max(16, workload.B))
+        weights = workload.H * workload.H * workload.products * workload.directions
+        yield Tiling("phases", 0, workload.H, 4, 1, 1, 1, 0, 10.0 + 1.4e-8 * rows * weights)
 
 
 def _memory(workload: Workload, rows: int, columns: int, block: int, held: int) -> int:

@@ -16,8 +16,8 @@ from elman.recurrence.triton.program import power_of_two
 from elman.recurrence.triton.stages import BlockProduct
 
 PROGRAMS = 132  # that run at once on an H200, on which all these numbers were found
-LARGE = 6 << 20  # products of a step, for every 16 rows, from which on chunks are faster
-LARGEST = 1 << 25  # from which on cuBLAS is
+LARGE = 6 << 20  # products of a step, for every 16 rows, from which on chunks are faster, in TF32 cuBLAS
+LARGEST = 1 << 26  # above which cuBLAS is faster, or nothing was measured
 
 
 @dataclass(frozen=True)
@@ -46,22 +46,22 @@ def product_tile(product: BlockProduct, variant: Variant, B: int) -> ProductTile
         return None
     K, N = len(product.operands) * variant.H, len(product.results) * variant.H
     work = K * N * -(-B // 16) * variant.directions
-    if work >= LARGEST:
+    short = variant.numbers != "float32"
+    if work > LARGEST or (work >= LARGE and not short):
         return None
     rows = min(64, max(16, power_of_two(B)))
     columns = 32 if work < LARGE // 2 else 64
     tiles = -(-N // columns) * -(-B // rows) * variant.directions
-    short = variant.numbers != "float32"
     chunks = work >= LARGE or not short
-    parts = min(4 if chunks else 8, max(1, PROGRAMS // tiles), max(1, K // (4 * columns)))
+    parts = min(8, max(1, PROGRAMS // tiles), max(1, K // (4 * columns)))
     parts = 1 << (parts.bit_length() - 1)
     depth = power_of_two(-(-K // parts))
     if not chunks and depth * parts <= 1.3 * K:
         warps = 8 if (columns == 32) == (rows > 16) else 4
         return ProductTile(rows, columns, depth, parts, depth, warps)
-    chunk = 64 if short else 32
+    chunk = (128 if K % (128 * parts) == 0 else 64) if short else 32
     depth = -(-K // (parts * chunk)) * chunk
-    return ProductTile(rows, columns, depth, parts, chunk, 8 if depth >= 768 else 4)
+    return ProductTile(rows, columns, depth, parts, chunk, 4)
 
 
 def product_text(number: int, product: BlockProduct, tile: ProductTile, variant: Variant) -> str:

@@ -13,11 +13,12 @@ SCRIPTS = """
 NAMES = {name: name.capitalize() for name in SCRIPTS.split()} | {"CJK": "Han"}
 UNSPACED = frozenset({"Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan"})
 
-# Letters of scripts that put no space between words, so many of them that they are hardly one word.
-RUN = re.compile(
-    "[\u0e01-\u0e4e\u0e81-\u0ece\u0f40-\u0fbc\u1000-\u109f\u1780-\u17d3\u3041-\u30ff\u3400-\u9fff"
-    "\U00020000-\U0002fa1f]{8,}"
+# Letters of scripts that put no space between words, as a class of a regular expression has them.
+UNSPACED_LETTERS = (
+    "\u0e01-\u0e4e\u0e81-\u0ece\u0f40-\u0fbc\u1000-\u109f\u1780-\u17d3\u3005-\u3007\u3041-\u30ff\u3400-\u9fff"
+    "\uf900-\ufaff\U00020000-\U0003fffd"
 )
+RUN = re.compile(f"[{UNSPACED_LETTERS}]{{8,}}")  # so many of them that they are hardly one word
 ALIKE = re.compile("[A-Za-z].*[\u0370-\u03ff\u0400-\u04ff]|[\u0370-\u03ff\u0400-\u04ff].*[A-Za-z]")
 
 

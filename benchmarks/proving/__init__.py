@@ -1,0 +1,1 @@
+"""The proving ground: sets, peers, ours, and the table of both."""
