@@ -18,7 +18,6 @@ from elman.errors import ArgumentError, DataError, EmptyError, shortened
 from elman.inspection.alignment import Alignment
 from elman.metrics.calibration import Calibration
 from elman.storage.files import write_text
-from elman.tasks.asked import checked
 from elman.tasks.base import AnyTask, Chooser, Measures, Scorer, calibrated, chosen_metric
 from elman.tasks.examples import encoded
 from elman.tasks.generation import Generation, Partners
@@ -26,6 +25,7 @@ from elman.tasks.lm_adaptation import adaptive_reader
 from elman.tasks.predictions import Prediction
 from elman.tasks.withholding import withhold
 from elman.tensors.transfer import find_device
+from elman.text.asked import checked
 from elman.text.files import Repairs
 from elman.text.records import Record
 from elman.training.learned import learned_files, load_learned

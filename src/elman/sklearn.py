@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
 from elman.errors import ArgumentError, OneLabelError, is_text
 from elman.fitting import fit
 from elman.predictor import Predictor
-from elman.tasks.asked import checked
+from elman.text.asked import checked
 
 __all__ = ["SequenceClassifier", "SequenceTagger", "SequenceToSequence"]
 

@@ -12,7 +12,7 @@ from fuzzing import Entry, damaged, fuzz, text
 
 from elman.config import VocabularySettings
 from elman.registry import READERS, REGISTRIES, UNITS
-from elman.tasks.asked import checked
+from elman.text.asked import checked
 from elman.text.columns import parse_columns
 from elman.text.fields import TextField
 from elman.text.files import inner_ending

@@ -61,7 +61,7 @@ class TagPassage(WordPassage):
         if getattr(model, "shortcut", None) is not None:
             self.notes.append(
                 "Scores are the mean of the network's and those of a linear tagger beside it, which reads "
-                "the words themselves: probabilities are of both, gates, gradients and influences of the network."
+                "the words themselves: probabilities are of both; gates and gradients are the network's."
             )
         self.given, self.outputs, self.numbers = target is not None, tags, [self._label(tag) for tag in tags]
 
