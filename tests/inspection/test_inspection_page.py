@@ -70,6 +70,7 @@ def test_what_was_found_is_on_the_screen(name, tmp_path):
     text = plain_text(document)
     assert complaints == []
     assert 'data-ready="yes"' in document
+    assert not re.search(r"\[object|undefined|NaN", text)
     told = json.loads(json.dumps(found.as_json()))
     assert told["gradients"][0]["sentence"] in text
     numbers = {float(one) for one in re.findall(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)}
@@ -160,6 +161,7 @@ def test_text_of_any_script_is_text(tmp_path):
     for word in ("שלום", "مرحبا", "漢字", "नमस्ते", "🙂", "<b>&amp;"):
         assert word in text
     assert 'dir="auto"' in document
+    assert 'class="tokens" dir="ltr"' in document  # its first letters are Latin
     assert document.count("<bdi>") > 5  # a word of one direction among others keeps to itself
 
 
@@ -211,3 +213,15 @@ def test_a_long_text_does_not_take_long(tmp_path):
         inspect(one.task, one.model, Question(text, parts=[part]))
         assert time.process_time() - began < 2 * most
     assert torch.get_num_threads() >= 1
+
+
+@needs_browser
+@pytest.mark.slow
+def test_tokens_of_a_text_from_the_right_stand_from_the_right(tmp_path):
+    one = ready("tag", tmp_path, data="שלום\tA\nעולם\tB\n\nעולם\tB\n")
+    save(tmp_path / "page.html", [inspect(one.task, one.model, Question("שלום עולם", parts=["unrolled"]))])
+    ask = "{ document.body.dataset.places = [...document.querySelectorAll('.tokens span')]"
+    ask += ".map(one => one.getBoundingClientRect().left).join(' '); }"
+    document, _ = screen(tmp_path / "page.html", script=ask)
+    first, second = map(float, re.search(r'data-places="([^"]*)"', document)[1].split())
+    assert first > second

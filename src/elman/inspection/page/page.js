@@ -9,7 +9,7 @@ function make(space, name, attributes, parts) {
   for (const [key, value] of Object.entries(attributes || {}))
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value);
-  made.append(...parts.flat().filter(part => part !== null && part !== undefined));
+  made.append(...parts.flat(Infinity).filter(part => part !== null && part !== undefined));
   return made;
 }
 const el = (name, attributes, ...parts) => make(null, name, attributes, parts);
@@ -133,7 +133,8 @@ function key(colours, low, high) {
 }
 function tokens(list, { colour, note, title, chosen }) {
   const tight = list.every(token => [...token].length <= 1);
-  const box = el("div", { class: "tokens", dir: "auto" });
+  const letter = list.join("").match(/\p{L}/u), rtl = letter && /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]/.test(letter[0]);
+  const box = el("div", { class: "tokens", dir: rtl ? "rtl" : "ltr" });
   const spans = list.map((token, i) => {
     const span = el("span", { title: title?.(i), class: tight ? "tight" : null, onclick: () => chosen?.(i) },
       el("bdi", {}, shown(token)), note ? el("small", {}, note(i)) : null);
@@ -407,7 +408,7 @@ const SECTIONS = [["unrolled", "The network unrolled", player], ["gates", "Gates
   ["neighbours", "Neighbours and maps", neighbours], ["example", "How a gate writes", example]];
 const main = document.getElementById("main");
 main.classList.toggle("beside", BESIDE);
-const header = el("header", {}, el("div", { class: "over" }, "Elman inspection"), el("h1", { dir: "auto" }, shown(DATA[0].text) || "from the beginning"));
+const header = el("header", {}, el("div", { class: "over" }, "Elman inspection"), el("h1", { dir: "auto" }, DATA[0].text ? short(DATA[0].text, 120) : "from the beginning"));
 main.replaceChildren(header);
 const facts = one => el("div", { class: "card" }, BESIDE ? el("div", { class: "whose" }, whose(one)) : null,
   el("p", { class: "faint" }, [one.run, one.task, one.network].filter(Boolean).join(" · ")),
