@@ -17,12 +17,13 @@ import torch
 
 from elman.config import Config, changed, merge, part_names, validate
 from elman.errors import ArgumentError, DataError, ElmanError
-from elman.predictor import Predictor, checked, load
+from elman.predictor import Predictor, load
 from elman.presentation.card import write_card
 from elman.presentation.progress import Progress
 from elman.presentation.report import write_report
 from elman.registry import TASKS, named_code
 from elman.tasks.base import AnyTask
+from elman.text.asked import checked
 from elman.text.columns import counted
 from elman.training.inheriting import inherited
 from elman.training.origin import Origin, open_origin

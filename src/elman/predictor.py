@@ -6,23 +6,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from elman.config import (
-    Config,
-    DecodingSettings,
-    changed,
-    check_read,
-    parse_toml,
-    to_toml,
-    validate,
-)
-from elman.errors import ArgumentError, DataError, EmptyError, is_text, shortened
+from elman.config import Config, DecodingSettings, changed, check_read, parse_toml, to_toml, validate
+from elman.errors import ArgumentError, DataError, EmptyError, shortened
 from elman.inspection.alignment import Alignment
 from elman.metrics.calibration import Calibration
 from elman.storage.files import write_text
@@ -33,6 +25,7 @@ from elman.tasks.lm_adaptation import adaptive_reader
 from elman.tasks.predictions import Prediction
 from elman.tasks.withholding import withhold
 from elman.tensors.transfer import find_device
+from elman.text.asked import checked
 from elman.text.files import Repairs
 from elman.text.records import Record
 from elman.training.learned import learned_files, load_learned
@@ -41,6 +34,9 @@ from elman.training.loop import count_parameters
 from elman.training.settings import check_code, make_task, read_config, settings_class
 from elman.training.sources import Reading, asked_source, found, paired
 from elman.trust import Trust
+
+if TYPE_CHECKING:
+    from elman.inspection.inspection import Inspection, Question
 
 GPU_TIMES = 8  # as many positions go through a GPU at once: it is idle in between
 Scores = Callable[[Sequence[str]], list[list[tuple[str, float]]]]  # as of a ``Scorer``
@@ -269,6 +265,16 @@ class Predictor:
         self.generation()
         return self.details(checked(prompts, "prompts"), trace=trace)
 
+    def inspect(self, question: str | Question) -> Inspection:
+        """All that happens inside while it reads or writes a text: ``inspect(text).save("page.html")``."""
+        from elman.inspection.inspection import Question, inspect  # alone needs it
+
+        if self.partners:
+            raise ArgumentError("an ensemble has no one inside; inspect its runs one by one")
+        [text] = checked([question.text if isinstance(question, Question) else question], "text")
+        asked = question if isinstance(question, Question) else Question(text)
+        return inspect(self.task, self.model, asked, run="" if self.run is None else str(self.run))
+
     def generation(self, cannot: str = "cannot generate; use predict") -> Generation[Any]:
         """How its models write; an error where they do not."""
         if self.task.generation is None:
@@ -369,32 +375,3 @@ def size_batches(task: AnyTask, batch: int | None, times: int) -> None:
     task.together, task.positions = batch, times * task.positions
     if task.generation is not None:
         task.generation.writer.together = batch or times * task.generation.writer.together
-
-
-def checked(texts: Iterable[Any], name: str, *, lists: bool = False) -> list[Any]:
-    """The texts as a list; one string is none, for its letters would be taken for texts.
-
-    ``lists``: a text may be a list of strings instead.
-
-    >>> checked(["a", None], "texts")
-    Traceback (most recent call last):
-    elman.errors.ArgumentError: E101: texts[1] is None; it must be a string
-    """
-    if isinstance(texts, (str, bytes)):
-        raise ArgumentError(f"{name} is one string; give a list of them")
-    if not isinstance(texts, Iterable):
-        raise ArgumentError(f"{name} is {texts!r}; give a list of strings")
-    found = list(texts)
-    for number, text in enumerate(found):
-        if lists and isinstance(text, Iterable) and not isinstance(text, (str, bytes)):
-            found[number] = words = checked(text, f"{name}[{number}]")
-            if "" in words:
-                raise ArgumentError(f"{name}[{number}][{words.index('')}] is an empty word; take it out")
-            continue
-        if not isinstance(text, str):
-            wanted = "a string or a list of strings" if lists else "a string"
-            raise ArgumentError(f"{name}[{number}] is {text!r}; it must be {wanted}")
-        if not is_text(text):
-            shown = shortened(text)
-            raise ArgumentError(f"{name}[{number}] is {shown!r}, which is no text; decode its bytes as UTF-8")
-    return found

@@ -22,7 +22,8 @@ except ModuleNotFoundError as error:
 
 from elman.errors import ArgumentError, OneLabelError, is_text
 from elman.fitting import fit
-from elman.predictor import Predictor, checked
+from elman.predictor import Predictor
+from elman.text.asked import checked
 
 __all__ = ["SequenceClassifier", "SequenceTagger", "SequenceToSequence"]
 

@@ -11,8 +11,8 @@ import pytest
 from fuzzing import Entry, damaged, fuzz, text
 
 from elman.config import VocabularySettings
-from elman.predictor import checked
 from elman.registry import READERS, REGISTRIES, UNITS
+from elman.text.asked import checked
 from elman.text.columns import parse_columns
 from elman.text.fields import TextField
 from elman.text.files import inner_ending

@@ -17,6 +17,7 @@ COMMANDS = (
     "doctor",
     "predict",
     "evaluate",
+    "inspect",
     "generate",
     "score",
     "runs",

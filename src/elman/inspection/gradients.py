@@ -67,7 +67,7 @@ def measure_gradients(
     check_choice("loss_reads", loss_reads, ("step", "sequence"))
     lengths = check_lengths(torch.full((B,), T) if lengths is None else lengths, B, T, x.device)
     steps = _check_steps(step, lengths)
-    with torch.inference_mode(False), torch.enable_grad(), _one_thread():
+    with torch.inference_mode(False), torch.enable_grad(), one_thread():
         chain, pull = Chain(rnn, x, lengths, state), None
         if loss is not None:
             own = next((p.dtype for p in rnn.parameters()), x.dtype)
@@ -137,7 +137,7 @@ def _initial_networks(
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Thousands of small products and eigenvalues gain little from a second core, and lose everything by
     waiting for one that is busy: beside other work on two cores, two threads took more than twenty times
     as long as one."""

@@ -128,7 +128,11 @@ class Seq2Seq(nn.Module):
 
     def read(self, ids: Tensor, lengths: Tensor) -> Source:
         """Sources (B, S), read by the encoder."""
-        outputs, last, state = self.encoder(self.source(ids), lengths)
+        return self.read_vectors(self.source(ids), lengths)
+
+    def read_vectors(self, x: Tensor, lengths: Tensor) -> Source:
+        """The same for the vectors (B, S, ·) of sources."""
+        outputs, last, state = self.encoder(x, lengths)
         memory = None if self.attention is None else self.attention.remember(outputs, lengths)
         start = self.bridge(state if isinstance(self.bridge, Bridge) else last)
         return Source(memory, last if self.every_step else None, start)

@@ -1,6 +1,7 @@
 """A cell's equations as they were when they were read, run in torch: whatever the cell has become since."""
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -15,7 +16,12 @@ BY_NUMBER = ("pow", "clamp")  # torch wants numbers as their last arguments wher
 
 
 class Replay:
-    """Stands in the loop for the cell whose equations these are."""
+    """Stands in the loop for the cell whose equations these are.
+
+    held: by the index of a node, what becomes of its value before others read it.
+    """
+
+    held: Mapping[int, Callable[[Tensor], Tensor]] = MappingProxyType({})
 
     def __init__(
         self,
@@ -38,6 +44,11 @@ class Replay:
         return self
 
     def step(self, x: NamedTensors, s: State, product: Product) -> State:
+        values = self.values(x, s, product)
+        return self.State(*(values[node.index] for node in self._results))
+
+    def values(self, x: NamedTensors, s: State, product: Product) -> dict[int, Tensor]:
+        """All values of a step, by the indices of their nodes."""
         leaves = {"x": x, "h": product(s[0]), "s": s}
         values: dict[int, Tensor] = {}
 
@@ -64,4 +75,6 @@ class Replay:
                 values[node.index] = self._vectors[node.name]
             else:
                 values[node.index] = getattr(leaves[node.op], node.name)
-        return self.State(*(values[node.index] for node in self._results))
+            if node.index in self.held:
+                values[node.index] = self.held[node.index](values[node.index])
+        return values

@@ -30,7 +30,7 @@ class LmWriter(Writer[LanguageModel]):
     def begin(self, model: LanguageModel, prompts: Sequence[str]) -> DecodingStart:
         """The prompts are read at once; what follows their last tokens is known before the first step."""
         device = device_of(model)
-        rows = [np.array(self._tokens_before(prompt)) for prompt in prompts]
+        rows = [np.array(self.tokens_before(prompt)) for prompt in prompts]
         ids, lengths = (tensor(array, device) for array in pad(rows))
         outputs, after = model(ids, lengths)
         numbers = torch.arange(len(ids), device=device)
@@ -77,11 +77,11 @@ class LmWriter(Writer[LanguageModel]):
             best.log_probability,
             best.stopped,
             n_best=alternatives(found, texts, settings),
-            steps=steps_of(best, out, names[self._tokens_before(prompt)[-1]], names),
+            steps=steps_of(best, out, names[self.tokens_before(prompt)[-1]], names),
         )
         return Prediction(text, prompt, "prompt", written=written)
 
-    def _tokens_before(self, prompt: str) -> list[int]:
+    def tokens_before(self, prompt: str) -> list[int]:
         """The start and the tokens of a prompt; in a stream each line follows the end of one."""
         start = self.field.vocabulary.id(END if self.streams else START)
         lines = [self.field.ids(line) for line in prompt.split("\n")]

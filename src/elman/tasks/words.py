@@ -209,6 +209,11 @@ class WordTask(Task[M, B]):
             pretrained.fill(field.take_matrix())
         return words
 
+    def asked_batch(self, texts: Sequence[Sequence[str]], device: torch.device) -> WordBatch:
+        """Texts of words, none of them empty, as a model reads them."""
+        with self._spare_lexicon() as lexicon:
+            return self._word_batch(Examples.asked(texts, lexicon), range(len(texts)), device)
+
     def _word_batch(self, examples: Examples, indices: Iterable[int], device: torch.device) -> WordBatch:
         places, lengths = pad(examples.rows("word", indices))
         if examples.lexicon is None:

@@ -100,7 +100,7 @@ def whole_text(writer: Writer[Any], prompt: str, text: str) -> str:
 
 def prompts_of(predictor: Predictor, prompts: list[str]) -> list[Record]:
     """The prompts of the command line, or those that are usual."""
-    from elman.predictor import checked
+    from elman.text.asked import checked
     from elman.text.records import Record
 
     writer = predictor.generation().writer

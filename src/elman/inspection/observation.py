@@ -1,0 +1,110 @@
+"""A text's way through a watched model: everything that the parts of an inspection are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from elman.attention.base import Attention, Memory
+from elman.inspection.passages import Passage, Strand
+from elman.inspection.watching import Clamp, Track, Watch
+from elman.layers.rnn import RNN
+
+ARROWS = ("→", "←")
+
+
+class Place(NamedTuple):
+    """A cell in the drawing: one direction of one layer of a network."""
+
+    strand: Strand
+    network: RNN
+    layer: int  # counted from 1
+    direction: str
+    track: Track
+
+    @property
+    def name(self) -> str:
+        layers = f", layer {self.layer}" if self.network.layers > 1 else ""
+        arrow = f" {self.direction}" if self.network.bidirectional else ""
+        whose = f"{self.strand.name}, " if self.strand.name != "network" else ""
+        return f"{whose}{self.network.cell_class.__name__}{layers}{arrow}"
+
+
+@dataclass
+class Looks:
+    """What attention computed, call by call: scores and weights (B, T, S), as long as they are noted."""
+
+    scores: list[Tensor]
+    weights: list[Tensor]
+    noted: bool = True
+    blind: bool = False  # contexts are zeros
+
+
+class Observation:
+    """A passage through a watched copy of the model, with gradients.
+
+    quick: what answers: the model itself, or a copy of it in which something is clamped.
+    """
+
+    def __init__(
+        self,
+        passage: Passage,
+        model: nn.Module,
+        clamps: Sequence[Clamp] = (),
+        quick: nn.Module | None = None,
+    ) -> None:
+        self.passage, self.quick = passage, quick or model
+        self.watch = Watch(model, clamps)
+        self.model = self.watch.model
+        self.looks = Looks([], [])
+        attention = getattr(self.model, "attention", None)
+        self.attends = isinstance(attention, Attention)
+        if isinstance(attention, Attention):
+            _watch_attention(attention, self.looks)
+        with torch.enable_grad():
+            self.x = passage.vectors(self.model).detach().requires_grad_()  # (1, S, D)
+            self.watch.clear()
+            self.log_probs = passage.log_probs(self.model, self.x)  # (1, T, K)
+        self.looks.noted = False
+        pairs = passage.recurrent(self.model)
+        self.places = [
+            Place(strand, network, layer, ARROWS[direction], track)
+            for strand, network in pairs
+            for layer, tracks in enumerate(self.watch.tracks(network, len(strand.tokens)), 1)
+            for direction, track in enumerate(tracks)
+        ]
+
+    @cached_property
+    def chances(self) -> Tensor:
+        """(T, K)."""
+        return self.log_probs[0].detach().exp()
+
+    @cached_property
+    def losses(self) -> Tensor:
+        """(T,) −log p of what comes out, with gradients."""
+        return -self.passage.chosen(self.log_probs)[0]
+
+
+def _watch_attention(attention: Attention, looks: Looks) -> None:
+    score, forward = attention.score, attention.forward
+
+    def watched_score(query: Tensor, keys: Tensor, previous: Tensor | None) -> Tensor:
+        found = score(query, keys, previous)
+        if looks.noted:
+            looks.scores.append(found.detach())
+        return found
+
+    def watched_forward(
+        query: Tensor, memory: Memory, previous: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        context, weights = forward(query, memory, previous)
+        if looks.noted:
+            looks.weights.append(weights.detach())
+        return torch.zeros_like(context) if looks.blind else context, weights
+
+    attention.__dict__["score"], attention.__dict__["forward"] = watched_score, watched_forward

@@ -1,0 +1,189 @@
+"""Gradients through time in whole models, beside finite differences and brute force; and what is said."""
+
+import math
+
+import pytest
+import torch
+
+from elman import RNN
+from elman.inspection.asking import passage_of
+from elman.inspection.flows import flows, gradient_matrices, step_norms
+from elman.inspection.gradients import measure_gradients
+from elman.inspection.observation import Observation
+from elman.inspection.passages import Passage, Strand
+from elman.inspection.spectral import largest_singular_values
+from tiny_tasks import TEXTS, ready
+from user_cells import UserLSTM
+
+MODELS = {
+    "lm": ("lm", {"model.layers": 2, "text.context": "sentence"}),
+    "gru": ("lm", {"model.cell": "gru"}),
+    "tag": ("tag", {"model.layers": 2}),
+    "crf": ("tag", {"model.crf": True}),
+    "classify": ("classify", {"model.pooling": "last"}),
+    "class2seq": ("class2seq", {}),
+    "before": ("seq2seq", {}),
+    "after": ("seq2seq", {"model.placement": "after", "model.input_feeding": True}),
+}
+
+
+def observed(name, folder):
+    task, settings = MODELS[name]
+    one = ready(task, folder, settings)
+    for parameter in one.model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    target = "der Hund läuft" if task == "seq2seq" else None
+    return Observation(passage_of(one.task, one.model, TEXTS[task][0], target), one.model)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_matrices_are_those_of_brute_force(name, tmp_path):
+    seen = observed(name, tmp_path)
+    for place, matrix in zip(seen.places, gradient_matrices(seen), strict=True):
+        assert matrix.shape == (len(seen.passage.outputs), len(place.strand.tokens))
+        for t, loss in enumerate(seen.losses):
+            for k, state in enumerate(place.track.states):
+                parts = torch.autograd.grad(
+                    loss, [*state], retain_graph=True, materialize_grads=True, allow_unused=True
+                )
+                whole = math.sqrt(sum(float(part.square().sum()) for part in parts))
+                assert abs(float(matrix[t, k]) - whole) < 1e-8
+
+
+@pytest.mark.parametrize("name", ["lm", "tag", "before"])
+def test_matrices_are_those_of_finite_differences(name, tmp_path):
+    """A state is moved a little while the network runs; the losses move as the gradient says."""
+    seen = observed(name, tmp_path)
+    place = seen.places[0]
+    matrix = gradient_matrices(seen)[0]
+    cell = place.network.all_cells()[0]
+    k, epsilon = len(place.strand.tokens) // 2, 1e-5
+    names, H = cell.state, cell.hidden_size
+    watched = next(one for one in [cell.__dict__["forward"].__closure__] if one)
+    [stand_in] = [
+        part.cell_contents for part in watched if type(part.cell_contents).__name__ == "WatchedCell"
+    ]
+    plain = stand_in.step
+    columns = []
+    with torch.no_grad():
+        for field in names:
+            for unit in range(H):
+                moved = []
+                for sign in (1, -1):
+                    count = [0]
+
+                    def step(x, s, product, field=field, unit=unit, sign=sign, count=count):
+                        new = plain(x, s, product)
+                        count[0] += 1
+                        if count[0] == k + 1:
+                            value = getattr(new, field).clone()
+                            value[..., unit] += sign * epsilon
+                            new = new._replace(**{field: value})
+                        return new
+
+                    stand_in.step = step
+                    log_probs = seen.passage.log_probs(seen.model, seen.x)
+                    moved.append(-seen.passage.chosen(log_probs)[0])
+                columns.append((moved[0] - moved[1]) / (2 * epsilon))
+    stand_in.step = plain
+    found = torch.stack(columns).square().sum(0).sqrt()
+    torch.testing.assert_close(found, matrix[:, k].detach(), atol=1e-4, rtol=1e-4)
+
+
+def test_a_step_has_the_norm_of_its_jacobian(tmp_path):
+    seen = observed("tag", tmp_path)
+    for place in seen.places[:2]:
+        cell = place.network.all_cells()[place.direction == "←"]
+        order = range(len(place.track.states))
+        order = list(reversed(order)) if place.direction == "←" else list(order)
+        state, norms = place.track.start, step_norms(place)
+        for k in order:
+            old = torch.cat([part.detach() for part in state], 1)
+            x = place.track.inputs[k].detach()
+
+            def after(flat, x=x, cell=cell):
+                return torch.cat([*cell(x[:, None], cell.State(*flat.chunk(2, 1))).state], 1)
+
+            jacobian = torch.autograd.functional.jacobian(after, old)[0, :, 0]
+            assert abs(float(norms[k]) - float(torch.linalg.matrix_norm(jacobian, 2))) < 1e-8
+            state = place.track.states[k]
+
+
+def test_the_largest_singular_value_of_what_is_large():
+    torch.manual_seed(0)
+    W = torch.randn(300, 200, dtype=torch.float64)
+    x = torch.randn(3, 300, dtype=torch.float64, requires_grad=True)
+    found = largest_singular_values([x], [x @ W])
+    torch.testing.assert_close(found, torch.linalg.matrix_norm(W, 2).expand(3), rtol=1e-6, atol=0)
+    constant = torch.ones(3, 2, dtype=torch.float64)
+    assert largest_singular_values([x], [constant]).tolist() == [0, 0, 0]
+
+
+class Chain(Passage):
+    """A bare network, whose loss is the sum of its outputs at every step."""
+
+    def __init__(self, rnn, T):
+        self.task, self.text, self.notes = None, "", []
+        tokens = [str(t) for t in range(T)]
+        self.inputs = self.outputs = tokens
+        self.numbers, self.names = [0] * T, ["sum"]
+        self.strands = [Strand("network", "", tokens, ["text"] * T, True)]
+        self.T = T
+
+    def embed(self, model):
+        return torch.zeros(1, self.T, model.input_size)
+
+    def log_probs(self, model, x):
+        return -model(x).outputs.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    ("factor", "T", "verdict"),
+    [
+        (0.5, 30, "vanishes"),
+        (0.98, 30, "holds"),
+        (1.0, 60, "holds"),
+        (1.02, 60, "holds"),
+        (1.5, 30, "explodes"),
+    ],
+)
+def test_what_is_said_is_right(factor, T, verdict):
+    rnn = RNN("elman", 2, 3)  # at zero, tanh has slope 1
+    with torch.no_grad():
+        rnn.cells[0][0].W_h.copy_(factor * torch.eye(3))
+    [flow] = flows(Observation(Chain(rnn, T), rnn))
+    assert flow.verdict == verdict
+    assert flow.rate == pytest.approx(factor, abs=1e-6)
+    assert flow.spectral == pytest.approx([factor] * T)
+    assert flow.matrix[-1, 0] == pytest.approx(3**0.5 * factor ** (T - 1), rel=1e-4)
+    if factor == 0.5:
+        assert flow.half_life == pytest.approx(1)
+        assert "is halved after 1 and below 1 % after 7 steps" in flow.sentence
+    if factor >= 1:
+        assert flow.half_life is None
+    assert flow.sentence.endswith(f"it {verdict}.")
+
+
+def test_a_backward_direction_is_read_from_the_end(tmp_path):
+    seen = observed("tag", tmp_path)
+    found = {flow.place: flow for flow in flows(seen)}
+    back = found["LSTM, layer 2 ←"]
+    T = len(seen.passage.outputs)
+    assert (back.matrix[-1, : T - 1] == 0).all()  # the last loss hears only the last state of this direction
+    assert (found["LSTM, layer 2 →"].matrix[0, 1:] == 0).all()
+    assert back.curve[0] == pytest.approx(sorted(back.matrix.diagonal())[(T - 1) // 2])
+
+
+def test_a_users_cell_needs_no_change(tmp_path):
+    rnn = RNN(UserLSTM, 2, 3)
+    [flow] = flows(Observation(Chain(rnn, 5), rnn))
+    assert flow.place == "UserLSTM"
+    assert flow.matrix.shape == (5, 5)
+
+
+def test_a_bare_network_is_measured_as_ever():
+    torch.manual_seed(4)
+    rnn = RNN("lstm", 2, 3)
+    [flow] = flows(Observation(Chain(rnn, 6), rnn))
+    reach = measure_gradients(rnn, torch.zeros(1, 6, 2), loss=lambda y: y.sum(-1))
+    assert flow.matrix[-1] == pytest.approx(reach.loss[0].numpy(), abs=1e-9)
