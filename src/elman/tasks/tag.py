@@ -140,7 +140,7 @@ class Tag(WordTask[Tagger, TagBatch]):
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
-            "training.epochs": Choice(usual_epochs(N, 150_000, most=16), shown),
+            "training.epochs": Choice(usual_epochs(N, 130_000, most=16), shown),
         }
 
     def build_model(self, *, fresh: bool = False) -> Any:
