@@ -181,7 +181,12 @@ class WordTask(Task[M, B]):
         return found
 
     def _make_words(
-        self, *, fresh: bool, ngrams: Ngrams | None = None, affixes: Affixes | None = None
+        self,
+        *,
+        fresh: bool,
+        ngrams: Ngrams | None = None,
+        affixes: Affixes | None = None,
+        alone: bool = False,
     ) -> Words:
         settings, field = self.config.model, self.words
         text, rare = field.text, settings.rare_dropout
@@ -204,6 +209,7 @@ class WordTask(Task[M, B]):
             backend=settings.backend,
             dropout=settings.input_dropout or 0.0,
             affixes=affixes,
+            alone=alone,
         )
         if fresh and pretrained is not None:
             pretrained.fill(field.take_matrix())
