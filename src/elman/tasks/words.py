@@ -215,11 +215,6 @@ class WordTask(Task[M, B]):
             pretrained.fill(field.take_matrix())
         return words
 
-    def asked_batch(self, texts: Sequence[Sequence[str]], device: torch.device) -> WordBatch:
-        """Texts of words, none of them empty, as a model reads them."""
-        with self._spare_lexicon() as lexicon:
-            return self._word_batch(Examples.asked(texts, lexicon), range(len(texts)), device)
-
     def _word_batch(self, examples: Examples, indices: Iterable[int], device: torch.device) -> WordBatch:
         places, lengths = pad(examples.rows("word", indices))
         if examples.lexicon is None:
@@ -251,3 +246,9 @@ class WordTask(Task[M, B]):
     def restore(self, state: Mapping[str, Any]) -> None:
         self.words.restore(state)
         self.labels.restore(state["labels"], state.get("label_counts"))
+
+
+def asked_batch(task: WordTask[Any, Any], texts: Sequence[Sequence[str]], device: torch.device) -> WordBatch:
+    """Texts of words, none of them empty, as the models of a task read them."""
+    with task._spare_lexicon() as lexicon:
+        return task._word_batch(Examples.asked(texts, lexicon), range(len(texts)), device)
