@@ -166,6 +166,9 @@ def test_generate_from_classes_with_its_unrolling_G3(runs):
     assert start.split() == ["t", "0", "class", "it"]
     assert first.split()[:4] == ["t", "0", "→", "1"]
     assert first.split()[4] == "<s>"
+    code, out, _ = elman("generate", runs["class2seq"], "--set", "model.feedback=soft")
+    assert code == 0
+    assert elman("generate", runs["class2seq"], "--set", "model.hidden=3").code == 2
     code, out, _ = elman("generate", runs["class2seq"])
     assert code == 0
     assert len(out.splitlines()) == 3  # every class once

@@ -19,6 +19,7 @@ from elman.inspection.saving import PARTS, written
 from elman.inspection.states import followed, signals
 from elman.inspection.watching import Clamp
 from elman.predictor import Predictor, load
+from elman.registry import CELLS
 from tiny_tasks import TEXTS, descend, ready, save
 
 SETTINGS = {
@@ -317,3 +318,14 @@ def test_every_part_has_a_picture(part, tmp_path):
         path = tmp_path / f"part.{ending}"
         found.save(path, part, found)
         assert path.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("cell", ["elman", "gru", "lstm", *CELLS.names()[::7]])
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.slow
+def test_every_task_with_cells_of_the_catalogue(task, cell, tmp_path):
+    one = ready(task, tmp_path, {"model.cell": cell, "model.cell_options": {}})
+    found = inspect(one.task, one.model, Question(TEXTS[task][0]))
+    assert {strip.name for strip in found.gates} >= set(CELLS.find(cell).state)
+    assert all(np.isfinite(strip.values).all() for strip in found.gates)
+    assert json.loads(written([found]))["gradients"][0]["sentence"]

@@ -36,6 +36,9 @@ def test_the_worked_example_is_learned_by_incremental_descent_G3(loss):
     assert task.field.vocabulary.tokens == VOCABULARY
     places = {token: number for number, token in enumerate(task.field.vocabulary.tokens, 1)}
     assert [places[t] for t in ("i", "love", "my", "cat", "<end>")] == [11, 15, 16, 6, 22]
+    [x] = task.classes.vectors(task.classes.keys(["I"]), CPU)
+    assert x.nonzero().tolist() == [[10]]  # the one-hot of word 11 among 22
+    assert len(x) == 22
     training = task.config.training
     assert (training.optimizer, training.batch_size, training.reduction) == ("incremental", 1, "sum")
     *_, last = trainer.run()
@@ -219,3 +222,13 @@ def test_a_generator_goes_in_one_direction():
     for network in ("window", "bag"):
         with pytest.raises(ConfigError, match="no comparator without one"):
             settings_of("class2seq", settings={"model.network": network})
+
+
+def test_a_class_that_is_a_token_has_to_be_one(tmp_path):
+    one = ready("class2seq", tmp_path, {"text.classes": "token"}, data="Cats\tcats sleep\ndogs\tdogs bark\n")
+    names = one.task.field.vocabulary.tokens
+    assert one.task.classes.size == len(names)
+    assert one.task.classes.keys(["Cats", "dogs"]) == [[names.index("cats")], [names.index("dogs")]]
+    assert one.task.predict(one.model, ["Cats"])[0].asked == "Cats"
+    with pytest.raises(LabelError, match="outside the vocabulary"):
+        one.task.classes.keys(["horses"])

@@ -418,3 +418,19 @@ def test_activity_is_minimised_and_not_reported(tmp_path):
             apart = [one.task.loss(one.model, one.task.collate(one.examples, [k], CPU)) for k in key]
             total = sum(each.regularisation.item() for each in apart)
             assert loss.regularisation.item() == pytest.approx(total, rel=1e-4)
+
+
+@pytest.mark.parametrize("context", ["stream", "sentence"])
+def test_a_trace_has_the_steps_that_read_the_prompt(context, tmp_path):
+    one = ready("lm", tmp_path, {"text.context": context, "decoding.max_length": 2})
+    [found] = one.task.predict(one.model, ["the cat"], trace=2)
+    start = "</s>" if context == "stream" else "<s>"
+    steps = found.written.steps
+    assert [(step.t, step.fed, step.output) for step in steps[:2]] == [(-1, start, "the"), (0, "the", "cat")]
+    assert (steps[2].t, steps[2].fed) == (1, "cat")
+    scored = one.task.score(one.model, ["the cat"])[0]
+    assert [math.log(step.probability) for step in steps[:2]] == pytest.approx(
+        [v for _, v in scored[:2]], abs=1e-5
+    )
+    assert all(len(step.top) == 2 for step in steps)
+    assert one.task.predict(one.model, [""], trace=0)[0].written.steps[0].t == 1

@@ -221,3 +221,20 @@ def test_the_first_word_of_a_batch_is_the_unknown_one(tmp_path):
     assert words.character_lengths[0] == 1
     assert words.characters[0, 0] == one.task.words.characters.id(UNKNOWN)
     assert (words.places > 0).all()
+
+
+def test_pretrained_vectors_may_be_all_that_is_read(tmp_path):
+    (tmp_path / "vectors.txt").write_text("the 1 0 2\ncat 0 1 3\nruns 1 1 0\n")
+    settings = {
+        "text.vectors": str(tmp_path / "vectors.txt"),
+        "text.vectors_alone": True,
+        "model.characters": None,
+    }
+    one = ready("tag", tmp_path, settings)
+    assert one.model.words.output_size == 3
+    assert one.model.words.spelling is None
+    assert one.model.words.affixes is None
+    assert one.model.shortcut is None
+    found = one.task.predict(one.model, ["the cat", "the dog"])
+    assert found[0].probabilities[0] != found[0].probabilities[1]
+    assert len(found[1].value) == 2

@@ -27,7 +27,7 @@ CHUNK = 8192  # records that are answered together
 LARGE = 1 << 20  # weights of a matrix that several threads multiply by faster
 T = TypeVar("T")
 Layout = dict[str, Json]
-OPEN = ("decoding.", "data.", "evaluation.")  # settings that training does not fix
+OPEN = ("decoding.", "data.", "evaluation.", "model.feedback")  # settings that training does not fix
 
 
 def open_run(
@@ -46,7 +46,7 @@ def open_run(
     settings = dotted_settings(pairs) | (files or {})
     for key in settings:
         if not key.startswith(OPEN):
-            allowed = ", ".join(f"{section}*" for section in OPEN)
+            allowed = ", ".join(f"{one}*" if one[-1] == "." else one for one in OPEN)
             raise ConfigError(f"{key} is fixed by training; a trained run takes {allowed}")
     device, threads, batch = machine
     predictor = load(

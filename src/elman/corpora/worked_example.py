@@ -18,7 +18,7 @@ class WorkedExample(Corpus):
     """Three classes and their sequences over 22 words; every split is the same three examples.
 
     The order of the vocabulary is part of the example: counted from 1, i is word 11, love 15, my 16,
-    cat 6 and <end> 22.
+    cat 6 and <end> 22. A class is its own word, so that x is the one-hot of word 11 among 22 for I.
     """
 
     task = "class2seq"
@@ -28,6 +28,7 @@ class WorkedExample(Corpus):
         "text.vocabulary": VOCABULARY,
         "text.start": "<start>",
         "text.end": "<end>",
+        "text.classes": "token",
     }
 
     def generate(self, split: str, random: Random) -> Iterator[Example]:

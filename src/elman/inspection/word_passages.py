@@ -11,6 +11,7 @@ from elman.inspection.passages import TOP, Passage, Strand, TaskModel
 from elman.models.crf import CRF
 from elman.tasks.classify import Classify
 from elman.tasks.tag import Tag
+from elman.tasks.words import asked_batch
 
 
 class WordPassage(Passage):
@@ -24,7 +25,7 @@ class WordPassage(Passage):
         self._check(len(self.inputs))
         lower = isinstance(task, Tag) and task.config.text.lowercase
         read = [word.lower() for word in self.inputs] if lower else self.inputs
-        self.batch = task.asked_batch([read], self.device)
+        self.batch = asked_batch(task, [read], self.device)
         self.names = task.labels.names
         origins = ["text"] * len(self.inputs)
         self.strands = [Strand("network", "encoder.network", self.inputs, origins, isinstance(task, Tag))]

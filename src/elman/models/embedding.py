@@ -213,13 +213,16 @@ class Words(nn.Module):
         backend: str = "auto",
         dropout: float = 0.0,
         affixes: Affixes | None = None,
+        alone: bool = False,
     ) -> None:
+        """``alone``: there is no learned vector, nor a one-hot one, beside what else there is of a word."""
         super().__init__()
         self.rare_dropout, self.token_dropout, self.dropout = rare_dropout, token_dropout, dropout
-        self.embedding = Embedding(V, width)
+        self.embedding, self.alone = Embedding(V, 0 if alone else width), alone
         self.ngrams = ngrams
         self.pretrained = pretrained
-        self.output_size = self.embedding.output_size + (pretrained.output_size if pretrained else 0)
+        own = 0 if alone else self.embedding.output_size
+        self.output_size = own + (pretrained.output_size if pretrained else 0)
         self.spelling: RNN | None = None
         if character_width:
             self.letters = Embedding(characters, character_width)
@@ -233,7 +236,7 @@ class Words(nn.Module):
 
     def forward(self, words: WordBatch) -> Tensor:
         tokens = words.tokens if self.rare_dropout is None else self.rare_dropout(words.tokens)
-        parts = [self.embedding(tokens)]
+        parts = [] if self.alone else [self.embedding(tokens)]
         if self.pretrained is not None:
             parts.append(self.pretrained(words.vectors))
         if self.spelling is not None:

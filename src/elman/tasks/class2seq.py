@@ -54,7 +54,9 @@ class Class2SeqText(VocabularySettings):
     start: str = setting("<s>", "the token that stands before a sequence")
     end: str = setting("</s>", "the token that ends a sequence")
     classes: Annotated[str, OneOf("elman.tasks.classes:KINDS")] = setting(
-        "class", "the first column is one class, features apart by spaces (many-hot), or numbers"
+        "class",
+        "the first column is one class, features apart by spaces (many-hot), numbers (vector), or a token "
+        "of the vocabulary (its one-hot vector)",
     )
 
     @model_validator(mode="after")
@@ -129,7 +131,8 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
     def __init__(self, config: Class2SeqSettings) -> None:
         super().__init__(config)
         text = config.text
-        self.field, self.classes = TextField(text), ClassField(text.classes)
+        self.field = TextField(text)
+        self.classes = ClassField(text.classes, self.field)
         self.text_fields, self.axes = {"": self.field}, self._axes
         soft = config.model.feedback == "soft"
         self.generation = Generation(
@@ -208,6 +211,7 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
 
     def _axes(self) -> dict[str, Axes]:
         tokens, classes = self.field.vocabulary.tokens, self.label_names
+        classes = tokens if self.config.text.classes == "token" else classes
         starts = {f"starts.{depth}.weight": (None, classes) for depth in range(self.config.model.layers or 1)}
         return {**starts, "embedding.weight": (tokens, None), "output.weight": (tokens, None)}
 

@@ -6,22 +6,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elman.errors import SyntaxProblem
+from elman.errors import LabelError, SyntaxProblem, nearest
 from elman.tasks.examples import tensor
-from elman.text.fields import LabelField
+from elman.text.fields import LabelField, TextField
 from elman.text.records import Record
 
-KINDS = ("class", "features", "vector")
+KINDS = ("class", "features", "vector", "token")
 
 
 class ClassField:
     """What a class is as numbers: its place in a vocabulary, several of them, or the bits of float32s.
 
-    names: of all classes or features; a vector has none, and all vectors have one ``width``.
+    names: of all classes or features; a vector has none, and all vectors have one ``width``. A token is one
+    of the ``field``'s vocabulary, in lower case where it has no other, and as wide as that.
     """
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, field: TextField | None = None) -> None:
+        self.kind, self.field = kind, field
         self.width = 0
         self.labels = LabelField("class")
 
@@ -32,6 +33,8 @@ class ClassField:
     @property
     def size(self) -> int:
         """P, the width of a class vector."""
+        if self.kind == "token" and self.field is not None:
+            return len(self.field.vocabulary)
         return self.width if self.kind == "vector" else len(self.names)
 
     def features(self, record: Record) -> list[str]:
@@ -40,13 +43,15 @@ class ClassField:
         if self.kind == "vector":
             self._numbers(record)
             return []
-        return [text] if self.kind == "class" else text.split()
+        return text.split() if self.kind == "features" else [text]
 
     def key(self, record: Record) -> list[int]:
         """A class as numbers; the order of its features is nothing."""
         if self.kind == "vector":
             bits: list[int] = np.array(self._numbers(record), dtype=np.float32).view(np.int32).tolist()
             return bits
+        if self.kind == "token" and self.field is not None:
+            return [self._token(record)]
         return sorted({*self.labels.ids(self.features(record), record, field="class")})
 
     def keys(self, prompts: Iterable[str]) -> list[list[int]]:
@@ -57,16 +62,29 @@ class ClassField:
         if self.kind == "vector":
             numbers: list[float] = np.array(key, dtype=np.int32).view(np.float32).tolist()
             return " ".join(map(repr, numbers))
-        return " ".join(self.names[place] for place in key)
+        names = self.names if self.kind != "token" or self.field is None else self.field.vocabulary.tokens
+        return " ".join(names[place] for place in key)
 
     def vectors(self, keys: Sequence[Sequence[int]], device: torch.device) -> Tensor:
         """Class vectors (B, P): one-hot, many-hot, or the numbers."""
         if self.kind == "vector":
             return tensor(np.array(keys, dtype=np.int32).view(np.float32), device)
-        x = np.zeros((len(keys), len(self.names)), dtype=np.float32)
+        x = np.zeros((len(keys), self.size), dtype=np.float32)
         for row, key in enumerate(keys):
             x[row, list(key)] = 1
         return tensor(x, device)
+
+    def _token(self, record: Record) -> int:
+        """The number of a class that is a word of the sequences."""
+        assert self.field is not None
+        index, text = self.field.vocabulary.index, record.fields["class"]
+        for form in (text, text.lower()):
+            if form in index:
+                return index[form]
+        remedy = nearest(text, self.field.vocabulary.tokens)
+        raise record.error(
+            LabelError, "a class outside the vocabulary", field="class", text=text, remedy=remedy
+        )
 
     def _numbers(self, record: Record) -> list[float]:
         try:

@@ -94,7 +94,8 @@ class Lm(Task[LanguageModel, LmBatch]):
         text = config.text
         self.field = TextField(text, vectors=text.vectors, reverse=text.reversed)
         self.text_fields = {"": self.field}
-        self.generation = Generation(LmWriter(self.field, streams=self.streams))
+        self.writer = LmWriter(self.field, streams=self.streams)
+        self.generation = Generation(self.writer)
         self.scorer, self.axes = self, self._axes
 
     @property
@@ -281,11 +282,23 @@ class Lm(Task[LanguageModel, LmBatch]):
     ) -> list[Prediction]:
         """Text that goes on from each prompt (row L4); an empty prompt starts from the beginning."""
         found = self.generation.predict(model, texts, self.config.decoding, partners=partners, trace=trace)
+        if trace is not None:
+            found = [self._with_prompt(model, one, trace) for one in found]
         counts = ([self.field.read(line) for line in text.split("\n")] for text in texts)
         return [
             replace(one, read=sum(read for read, _ in lines), unknown=sum(missing for _, missing in lines))
             for one, lines in zip(found, counts, strict=True)
         ]
+
+    @torch.no_grad()
+    def _with_prompt(self, model: LanguageModel, one: Prediction, top: int) -> Prediction:
+        """The steps that read the prompt before those that write; a stream starts at the end of a line."""
+        ids = self.writer.tokens_before(str(one.asked))
+        if one.written is None or len(ids) < 2:
+            return one
+        outputs, _ = model(torch.tensor([ids[:-1]], device=device_of(model)))
+        read = self.writer.prompt_steps(ids, model.logits(outputs)[0].log_softmax(-1).cpu(), top)
+        return replace(one, written=replace(one.written, steps=[*read, *(one.written.steps or ())]))
 
     def samples(self, model: LanguageModel, examples: Examples) -> list[str]:
         """Short draws; rules that ask for more than so few tokens can give are left to ``generate``."""

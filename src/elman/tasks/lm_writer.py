@@ -13,7 +13,7 @@ from elman.decoding.rows import Nested
 from elman.models.language_model import LanguageModel
 from elman.tasks.examples import device_of, tensor
 from elman.tasks.generation import DecodingStart, Writer, alternatives, fixed_step, steps_of
-from elman.tasks.predictions import Prediction, Written
+from elman.tasks.predictions import Prediction, Step, Written
 from elman.text.batches import pad
 from elman.text.fields import TextField
 from elman.text.vocabulary import END, PAD, START, UNKNOWN
@@ -80,6 +80,23 @@ class LmWriter(Writer[LanguageModel]):
             steps=steps_of(best, out, names[self.tokens_before(prompt)[-1]], names),
         )
         return Prediction(text, prompt, "prompt", written=written)
+
+    def prompt_steps(self, ids: Sequence[int], rows: Tensor, top: int) -> list[Step]:
+        """How the start and a prompt (T + 1,) were read, by log-probabilities (T, V): steps up to t = 0."""
+        names, best = self.field.vocabulary.tokens, rows.topk(min(top, rows.shape[1]))
+        entropies = torch.special.entr(rows.exp()).sum(-1).tolist()
+        tops = zip(best.indices.tolist(), best.values.exp().tolist(), strict=True)
+        return [
+            Step(
+                t + 2 - len(ids),
+                names[ids[t]],
+                names[ids[t + 1]],
+                float(rows[t, ids[t + 1]].exp()),
+                entropies[t],
+                [(names[token], chance) for token, chance in zip(*own, strict=True)],
+            )
+            for t, own in enumerate(tops)
+        ]
 
     def tokens_before(self, prompt: str) -> list[int]:
         """The start and the tokens of a prompt; in a stream each line follows the end of one."""

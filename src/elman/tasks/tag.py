@@ -96,7 +96,8 @@ class Tag(WordTask[Tagger, TagBatch]):
             return True
         model = self.config.model
         given = model.characters
-        read = model.network == "rnn" if given is None else bool(given)
+        usual = model.network == "rnn" and not self.config.text.vectors_alone
+        read = usual if given is None else bool(given)
         return read or bool(model.affixes or model.shortcut)
 
     def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
@@ -126,7 +127,7 @@ class Tag(WordTask[Tagger, TagBatch]):
         return {
             "model.hidden": 200,
             "model.embedding": 100,
-            "model.characters": 50 if self.config.model.network == "rnn" else 0,
+            "model.characters": 50 if letters and self.config.model.network == "rnn" else 0,
             "model.affixes": Choice(100, "since new words are known by how they begin and end")
             if letters
             else 0,
@@ -140,7 +141,7 @@ class Tag(WordTask[Tagger, TagBatch]):
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
-            "training.epochs": Choice(usual_epochs(N, 150_000, most=16), shown),
+            "training.epochs": Choice(usual_epochs(N, 130_000, most=16), shown),
         }
 
     def build_model(self, *, fresh: bool = False) -> Any:
@@ -152,7 +153,7 @@ class Tag(WordTask[Tagger, TagBatch]):
         settings, letters, K = self.config.model, self.words.characters.tokens, len(self.labels.names)
         left_out = settings.input_dropout or 0.0
         affixes = Affixes(letters, settings.affixes, dropout=left_out) if settings.affixes else None
-        words = self._make_words(fresh=fresh, affixes=affixes)
+        words = self._make_words(fresh=fresh, affixes=affixes, alone=self.config.text.vectors_alone)
         shortcut = LinearTagger(letters, K) if settings.shortcut else None
         model = Tagger(words, settings, K, crf=bool(settings.crf), shortcut=shortcut)
         if model.crf is not None and self.legal:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import model_validator
 
-from elman.config import EvaluationSettings, TextSettings, Whole, setting
+from elman.config import EvaluationSettings, ReadIf, TextSettings, Whole, setting
 from elman.tasks.words import WordConfig, WordModel
 from elman.text.reading import formats
 
 
 class TagText(TextSettings):
     unit: Literal["word"] = setting("word", "what a token is: a tag belongs to a word")
+    vectors_alone: Annotated[bool, ReadIf("text.vectors")] = setting(
+        False, "the pretrained vectors are all that is read of a word, unless letters are asked for"
+    )
 
 
 class TagModel(WordModel):

@@ -181,7 +181,12 @@ class WordTask(Task[M, B]):
         return found
 
     def _make_words(
-        self, *, fresh: bool, ngrams: Ngrams | None = None, affixes: Affixes | None = None
+        self,
+        *,
+        fresh: bool,
+        ngrams: Ngrams | None = None,
+        affixes: Affixes | None = None,
+        alone: bool = False,
     ) -> Words:
         settings, field = self.config.model, self.words
         text, rare = field.text, settings.rare_dropout
@@ -204,15 +209,11 @@ class WordTask(Task[M, B]):
             backend=settings.backend,
             dropout=settings.input_dropout or 0.0,
             affixes=affixes,
+            alone=alone,
         )
         if fresh and pretrained is not None:
             pretrained.fill(field.take_matrix())
         return words
-
-    def asked_batch(self, texts: Sequence[Sequence[str]], device: torch.device) -> WordBatch:
-        """Texts of words, none of them empty, as a model reads them."""
-        with self._spare_lexicon() as lexicon:
-            return self._word_batch(Examples.asked(texts, lexicon), range(len(texts)), device)
 
     def _word_batch(self, examples: Examples, indices: Iterable[int], device: torch.device) -> WordBatch:
         places, lengths = pad(examples.rows("word", indices))
@@ -245,3 +246,9 @@ class WordTask(Task[M, B]):
     def restore(self, state: Mapping[str, Any]) -> None:
         self.words.restore(state)
         self.labels.restore(state["labels"], state.get("label_counts"))
+
+
+def asked_batch(task: WordTask[Any, Any], texts: Sequence[Sequence[str]], device: torch.device) -> WordBatch:
+    """Texts of words, none of them empty, as the models of a task read them."""
+    with task._spare_lexicon() as lexicon:
+        return task._word_batch(Examples.asked(texts, lexicon), range(len(texts)), device)
