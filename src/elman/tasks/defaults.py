@@ -94,7 +94,7 @@ def filled(config: C, choices: Choices, statistics: Statistics) -> C:
     return config
 
 
-def _until_over(config: Config, choices: dict[str, Any]) -> dict[str, Any]:
+def _until_over(config: Config, choices: Choices) -> Choices:
     """What a task chooses and, where the length of a training is open, to end it when it is over."""
     training, schedule = config.training, config.training.schedule or choices.get("training.schedule")
     if schedule not in ENDING or training.epochs is not None or training.max_steps is not None:
@@ -103,7 +103,7 @@ def _until_over(config: Config, choices: dict[str, Any]) -> dict[str, Any]:
     return {"training.patience": Choice(PATIENCE, why), "training.cooldown": COOLDOWN} | choices
 
 
-def _not_for_hours(config: Config, choices: dict[str, Any], statistics: Statistics) -> dict[str, Any]:
+def _not_for_hours(config: Config, choices: Choices, statistics: Statistics) -> Choices:
     """Fewer passes than a task chooses where its examples are so long that a CPU would take hours."""
     chosen = choices.get("training.epochs")
     epochs = chosen.value if isinstance(chosen, Choice) else chosen

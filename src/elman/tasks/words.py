@@ -248,7 +248,7 @@ class WordTask(Task[M, B]):
         self.labels.restore(state["labels"], state.get("label_counts"))
 
 
-def asked_batch(task: WordTask[M, B], texts: Sequence[Sequence[str]], device: torch.device) -> WordBatch:
+def asked_batch(task: WordTask[Any, Any], texts: Sequence[Sequence[str]], device: torch.device) -> WordBatch:
     """Texts of words, none of them empty, as the models of a task read them."""
     with task._spare_lexicon() as lexicon:
         return task._word_batch(Examples.asked(texts, lexicon), range(len(texts)), device)
