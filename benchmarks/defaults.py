@@ -45,17 +45,16 @@ class Cell(NamedTuple):
         return *self, *ours
 
 
-def cells(
-    names: list[str], sizes: list[int], seeds: int, data: Path, contenders: list[str]
-) -> Iterator[Cell]:
+def cells(names: list[str], data: Path, given: argparse.Namespace) -> Iterator[Cell]:
+    sizes, seeds, contenders = (getattr(given, key).split(",") for key in ("sizes", "seeds", "contenders"))
     for name in names:
         whole = len(read_set(data, name).train)
-        for size in sizes:
+        for size in (int(one) for one in sizes):
             if size < whole:
-                one = (size or whole) >= LARGE or SETS[name].task == "lm"
-                for seed in range(1 if one else seeds):
+                large = not given.large and ((size or whole) >= LARGE or SETS[name].task == "lm")
+                for seed in seeds[:1] if large else seeds:
                     everyone = (*PEERS[SETS[name].task], OURS)
-                    yield from (Cell(name, size, seed, own) for own in everyone if own in contenders)
+                    yield from (Cell(name, size, int(seed), own) for own in everyone if own in contenders)
 
 
 def measured(cell: Cell, data: Path, settings: list[str]) -> Result:
@@ -90,7 +89,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--task", choices=list(TITLES), help="the sets of one task")
     parser.add_argument("--sets", help="some of them, by name")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--large", action="store_true", help="all seeds also where there is much data")
     everyone = [OURS, *(peer for peers in PEERS.values() for peer in peers)]
     parser.add_argument("--contenders", default=",".join(everyone))
     parser.add_argument("--set", action="append", default=[], dest="settings", help="a setting of ours")
@@ -108,10 +108,9 @@ def main() -> None:
     given, begin, code = arguments(), time.monotonic(), code_key()
     data = Path(os.environ["ELMAN_DATA"])
     names = given.sets.split(",") if given.sets else [n for n in SETS if given.task in (None, SETS[n].task)]
-    sizes = [int(size) for size in given.sizes.split(",")]
     records = kept_in(given.kept)
     known = {tuple(record["key"]) for record in records}
-    wanted = cells(names, sizes, given.seeds, data, given.contenders.split(","))
+    wanted = cells(names, data, given)
     open_ = [] if given.report else [one for one in wanted if one.key(code, given.settings) not in known]
 
     def work(cell: Cell) -> Record | None:

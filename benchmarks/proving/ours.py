@@ -33,8 +33,16 @@ def code_key() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
-def measure(one: Set, split: Split, seed: int, *, baseline: str | None, more: Sequence[str]) -> Result:
-    """Train in a new process, as a user does, and look at the test data once."""
+def measure(
+    one: Set,
+    split: Split,
+    seed: int,
+    *,
+    baseline: str | None = None,
+    more: Sequence[str] = (),
+    start: Sequence[str] = (),
+) -> Result:
+    """Train in a new process, as a user does, and look at the test data once; ``start``: runs for --from."""
     with tempfile.TemporaryDirectory() as folder:
         files = {name: f"{folder}/{name}{'.txt' if one.task == 'lm' else '.jsonl'}" for name in split._fields}
         for name, examples in split._asdict().items():
@@ -42,18 +50,23 @@ def measure(one: Set, split: Split, seed: int, *, baseline: str | None, more: Se
         options = ["--train", files["train"], "--out", f"{folder}/run", "--quiet"]
         options += ["--dev", files["dev"]] if split.dev else []
         options += ["--baseline", baseline] if baseline else []
-        for setting in (f"training.seed={seed}", *one.settings, *more):
-            options += ["--set", setting]
-        command = [sys.executable, "-c", "from elman.cli.main import run; run()", "train", one.task]
-        paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-        environment = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": paths}
-        begin = time.perf_counter()
-        done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True)
-        seconds = time.perf_counter() - begin
-        if done.returncode:
-            raise RuntimeError(f"{one.name}: {done.stderr[-2000:]}")
+        options += [part for run in start for part in ("--from", run)]
+        seconds = train(one.task, options, (f"training.seed={seed}", *one.settings, *more))
         counts, figures = _asked(one, f"{folder}/run", split.test, files["test"])
         return Result(counts, seconds, figures)
+
+
+def train(task: str, options: Sequence[str], settings: Sequence[str]) -> float:
+    """One command; how many seconds it takes."""
+    command = [sys.executable, "-c", "from elman.cli.main import run; run()", "train", task, *options]
+    command += [part for setting in settings for part in ("--set", setting)]
+    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": paths}
+    begin = time.perf_counter()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
+    return time.perf_counter() - begin
 
 
 def _written(task: str, examples: Sequence[Example]) -> str:

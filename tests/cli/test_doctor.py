@@ -252,6 +252,13 @@ def test_running_text(tmp_path):
     assert report["reasons"]["text.unit"].startswith("since the text is raw and ")
 
 
+def test_a_script_without_spaces_is_no_matter_where_the_unit_is_chosen(tmp_path):
+    lines, _ = CLASSIFY["unspaced"]
+    code, report = doctor(write(tmp_path / "train.tsv", lines), "--task", "classify")
+    assert (code, report["findings"]) == (0, [])
+    assert report["chosen"]["text.unit"] == "wordpunct"
+
+
 def test_the_unit_that_training_chooses_is_told_with_its_reason(tmp_path):
     path = write(tmp_path / "names.tsv", [f"name{i}\t{'ab'[i % 2]}" for i in range(100)])
     done = CliRunner().invoke(app, ["doctor", path, "--task", "classify"])

@@ -12,7 +12,7 @@ BOTH = {"model.shortcut": True, "model.affixes": 6}
 
 def test_a_table_is_smaller_where_tags_are_many():
     sizes = {K: LinearTagger(["a"], K).weight.shape for K in (3, 17, 72, 5000)}
-    assert [rows for rows, _ in sizes.values()] == [2**16, 2**16, 2**15, 2**9]
+    assert [rows for rows, _ in sizes.values()] == [2**18, 2**17, 2**15, 2**9]
     assert all(rows * K <= LinearTagger.MOST_WEIGHTS for K, (rows, _) in sizes.items())
 
 
@@ -29,6 +29,8 @@ def test_scores_are_the_mean_of_two_that_are_trained_by_themselves(crf, tmp_path
     model = filled(one)
     network, linear = model.experts(one.batch.words)
     torch.testing.assert_close(model(one.batch.words), (network + linear) / 2)
+    model.shortcut.share.fill_(0.25)
+    torch.testing.assert_close(model(one.batch.words), 0.75 * network + 0.25 * linear)
     together = one.task.loss(model, one.batch).total
     shortcut, model.shortcut = model.shortcut, None
     alone = one.task.loss(model, one.batch).total
@@ -40,6 +42,24 @@ def test_scores_are_the_mean_of_two_that_are_trained_by_themselves(crf, tmp_path
         shortcut.weight.grad = None
         one.task.loss(model, one.batch).total.backward()
         torch.testing.assert_close(of_both, shortcut.weight.grad / 2)
+
+
+@pytest.mark.parametrize("crf", [True, False])
+def test_validation_data_decide_how_much_it_counts(crf, tmp_path):
+    """One of both knows all tags, the other none."""
+    one = ready("tag", tmp_path, BOTH | {"model.crf": crf})
+    tags = torch.nn.functional.one_hot(one.batch.tags.clamp(min=0), len(one.task.labels.names)).float()
+    right, wrong = 3 * tags, 3 * (1 - tags)
+    shares = []
+    for experts in ([right, wrong], [wrong, right], [right, right]):
+        one.task.companion._batches = lambda *_: [one.batch] * 50
+        one.model.experts = lambda _, experts=experts: experts
+        one.task.companion.weigh(one.model, one.examples)
+        shares.append(float(one.model.shortcut.share))
+    assert shares[0] < 0.4 < shares[2] < 0.6 < shares[1]
+    assert shares[2] == pytest.approx(0.5)
+    plain = ready("tag", tmp_path, {"model.shortcut": False})
+    plain.task.companion.weigh(plain.model, plain.examples)
 
 
 def test_a_word_is_judged_with_two_neighbours_on_either_side(tmp_path):
@@ -67,4 +87,4 @@ def test_padding_says_nothing(tmp_path):
 
 def test_markers_are_no_letters():
     linear = LinearTagger([*MARKERS, "a"], 2)
-    assert not [name for name, _ in linear.named_buffers() if name in linear.state_dict()]
+    assert {*linear.state_dict()} == {"weight", "bias", "share"}

@@ -92,6 +92,12 @@ def test_perplexity_is_the_exponential_of_the_loss_L3(context, tmp_path):
     letters = ready("lm", tmp_path, {"text.context": context, "text.unit": "character"})
     figures = letters.task.evaluate(letters.model, letters.examples)
     assert figures["bits_per_character"] == pytest.approx(figures["loss"] / math.log(2))
+    pieces = ready("lm", tmp_path, {"text.context": context, "text.unit": "bpe", "text.vocabulary_size": 270})
+    found = pieces.task.evaluate(pieces.model, pieces.examples)
+    bits = found["loss"] / math.log(2) * found["tokens"] / figures["tokens"]  # of as many characters
+    assert found["tokens"] < figures["tokens"]
+    assert found["bits_per_character"] == pytest.approx(bits)
+    assert "bits_per_character" not in pieces.task.evaluate(pieces.model, pieces.examples, quick=True)
 
 
 def test_a_uniform_model_has_the_perplexity_of_its_vocabulary(tmp_path):

@@ -38,7 +38,7 @@ LABELS = ["a", "b"] * 20
 
 @pytest.mark.parametrize(
     ("texts", "unit"),
-    [(RAW, "wordpunct"), (NAMES, "character"), (CHINESE, "character")],
+    [(RAW, "wordpunct"), (NAMES, "character"), (CHINESE, "wordpunct")],
     ids=["raw", "names", "Chinese"],
 )
 def test_texts_with_labels(texts, unit):
@@ -52,7 +52,7 @@ def test_texts_with_labels(texts, unit):
 
 
 def test_vectors_are_of_words():
-    for texts, unit in ((RAW, "wordpunct"), (NAMES, "word"), (CHINESE, "word")):
+    for texts, unit in ((RAW, "wordpunct"), (NAMES, "word"), (CHINESE, "wordpunct")):
         task, _ = settled("classify", [texts, LABELS[: len(texts)]], "text.vectors=v.txt")
         assert task.config.text.unit == unit
     task, reasons = settled("lm", [RAW], "text.vectors=v.txt")

@@ -102,6 +102,8 @@ def test_what_is_set_is_not_chosen(tmp_path):
     for key, value in settings.items():
         section, name = key.split(".")
         assert getattr(getattr(config, section), name) == value
+    tokens = ready("seq2seq", tmp_path, {"training.batch_tokens": 99, "training.batch_size": None}).task
+    assert tokens.config.training.batch_size is None
     drawn = ready("seq2seq", tmp_path, {"decoding.top_k": 3}).task.config.decoding
     assert (drawn.beam, drawn.chosen("strategy")) == (None, "sample")
     greedy = ready("seq2seq", tmp_path, {"decoding.strategy": "greedy"}).task.config.decoding

@@ -89,7 +89,7 @@ def test_spans_are_judged_as_spans(tmp_path, monkeypatch):
     one = ready("tag", tmp_path, {"model.crf": False}, data=SPANS)
     names = one.task.labels.names
     monkeypatch.setattr(
-        module, "_decoded", lambda model, scores, lengths: [[names.index("O")] * int(n) for n in lengths]
+        module, "decode", lambda model, scores, lengths: [[names.index("O")] * int(n) for n in lengths]
     )
     figures = one.task.evaluate(one.model, one.examples)
     assert figures["accuracy"] == pytest.approx(5 / 10)
@@ -183,9 +183,9 @@ def test_what_is_chosen_has_its_reason(tmp_path):
     assert blind.statistics.reasons["model.crf"] == "since the tags are classes of single words"
 
 
-def test_features_are_left_out_as_inputs_are(tmp_path):
+def test_affixes_are_left_out_as_inputs_are(tmp_path):
     one = ready("tag", tmp_path, {"model.input_dropout": 0.25})
-    assert one.model.words.affixes.dropout == one.model.shortcut.dropout == 0.25
+    assert one.model.words.affixes.dropout == 0.25
 
 
 def test_settings_of_an_earlier_version_mean_neither_affixes_nor_a_shortcut(tmp_path):

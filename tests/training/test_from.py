@@ -189,7 +189,8 @@ def test_more_epochs_need_no_more_than_the_old_run(models, tmp_path, begun):
     ],
 )
 def test_every_task_takes_what_a_language_model_has(task, expected, data, models, tmp_path):
-    more = {"training.optimizer": "adamw"} if task == "class2seq" else {}
+    separate = {"text.shared": False, "model.tied": False}
+    more = {"class2seq": {"training.optimizer": "adamw"}, "seq2seq": separate}.get(task, {})
     answer = train(task, data / f"{task}.train.txt", tmp_path / "new", more, "--from", models / "forward")
     assert expected in told(answer)[0]
     again = train(task, None, tmp_path / "again", more, "--from", tmp_path / "new")

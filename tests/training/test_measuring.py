@@ -82,7 +82,8 @@ def test_what_is_short_is_not_measured(data):
 
 
 def in_minutes(data, minutes, step, name="tag", without=BUDGET, **changes):
-    prepared = prepared_run(name, data, {"training.minutes": minutes, **changes}, without)
+    changes = {"training.minutes": minutes, "training.save_seconds": 60.0, **changes}
+    prepared = prepared_run(name, data, changes, without)
     keep_within(prepared, 0.0, FakeClock(step))
     return prepared
 
@@ -96,6 +97,7 @@ def test_minutes_become_updates_with_a_reason(data):
     assert "as many as fit into 1 minute: " in prepared.statistics.reasons["training.max_steps"]
     assert prepared.speed.total == training.max_steps == prepared.chosen["training.max_steps"]
     assert prepared.speed.seconds < 60
+    assert training.patience == max(5, prepared.speed.validations // 2)
     before = prepared.task.config
     keep_within(prepared, 0.0, FakeClock(1.0))  # as when a run begins again
     assert prepared.task.config is before

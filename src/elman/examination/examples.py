@@ -65,7 +65,7 @@ class View:
         return self.listed or field is None or field.unit.grain == "word"
 
     def splits(self, role: str) -> bool:
-        """Is punctuation split off by the unit?"""
+        """Does the unit cut at more than spaces?"""
         field = self._field(role)
         return field is not None and field.unit_name != "word"
 

@@ -34,8 +34,6 @@ def _read(done: Examination) -> Iterator[str]:
         if texts.count:
             yield f"{texts.view.noun(role)}: {_lengths(done, role, texts)}"
             yield f"  {_words(done, role)}"
-    for key, reason in done.reasons.items():
-        yield f"{key}: {done.chosen.get(key)}, {reason}"
     if done.labels is not None and done.labels.train:
         labels = done.labels
         shown = [
@@ -45,6 +43,12 @@ def _read(done: Examination) -> Iterator[str]:
         scheme = f" ({done.scheme})" if done.scheme else ""
         number = counted(len(labels.train), labels.noun, labels.nouns)
         yield f"{labels.nouns}: {number.partition(' ')[0]}{scheme}: {', '.join([*shown, *more])}"
+    reasons = {key: reason for key, reason in done.reasons.items() if key in done.chosen}
+    if reasons:
+        yield "training would choose:"
+    for key, reason in reasons.items():
+        value = done.chosen[key]
+        yield f"  {key}: {str(value).lower() if isinstance(value, bool) else value}, {reason}"
 
 
 def _lengths(done: Examination, role: str, texts: Texts) -> str:

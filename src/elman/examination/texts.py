@@ -148,7 +148,7 @@ class Texts(Check):
                 yield graded(cases.count >= 0.01 * total, "encoding", said, remedy, cases)
 
     def _spaceless(self) -> Iterator[Finding]:
-        if self.view.listed or not self.view.by_words(self.role):
+        if self.view.listed or self.view.splits(self.role):
             return
         key, lengths = self.view.unit_key(self.role), self.lengths
         names = [script for script in self.scripts if script in UNSPACED]
@@ -173,7 +173,7 @@ class Texts(Check):
                 f"Read characters: --set {key}=character.",
                 cases,
             )
-        elif self.raw and not self.view.splits(self.role):
+        elif self.raw:
             yield note(
                 "raw-text",
                 f"Punctuation is attached to words of the {self.role}s, so 'end' and 'end.' are two words.",

@@ -92,6 +92,7 @@ class CountTagger(CountedModel):
     ) -> None:
         super().__init__()
         self.suffix, self.unknown, self.crf = check_size("suffix", suffix, least=0), unknown, None
+        self.shortcut = None
         self.register_buffer("capitals", torch.tensor(capitals, dtype=torch.bool))
         self.backoff = Backoff(K, suffix + 2)
 

@@ -91,9 +91,14 @@ class Affixes(nn.Module):
 
 
 def hashed_sums(found: Tensor, table: Tensor, *, dropout: float) -> Tensor:
-    """(N, ·): of every row of numbers (N, F), the sum of the rows of a table that they are hashed to."""
-    rows = ((found ^ (found >> 29)) * SPREAD >> 40) & (len(table) - 1)
-    counted = (found != 0).to(table.dtype)
+    """(N, ·): of every row of numbers (N, F), the sum of the rows of a table that they are hashed to.
+
+    Half of the numbers count negatively, so that those which meet in a row do not speak for each other in the
+    mean (Weinberger et al. 2009): what training never saw would be taken for the most frequent otherwise.
+    """
+    mixed = (found ^ (found >> 29)) * SPREAD
+    rows = (mixed >> 40) & (len(table) - 1)
+    counted = mixed.sign().to(table.dtype)  # 0 where nothing is
     if dropout:
         counted = counted * torch.empty_like(counted).bernoulli_(1 - dropout) / (1 - dropout)
     return torch.bmm(counted[:, None], F.embedding(rows, table)).squeeze(1)

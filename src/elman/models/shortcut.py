@@ -116,34 +116,38 @@ class LinearShortcut(Counted):
         return hashes, rarity.astype(np.float32)
 
     def weigh(self, experts: Tensor, labels: Tensor) -> None:
-        """Choose how much each model counts, from the log-probabilities (N, 3, K) of texts with known labels.
+        """Choose how much each model counts, from log-probabilities (N, 3, K) of texts with known labels."""
+        self.weights.copy_(weighed(experts, labels, expected_weights(int(self.texts))))
 
-        ``min_w Σ -log softmax(Σ_e w_e log p_e)[label] + TRUST/2 ‖w - expected‖²``, by Newton's method.
-        """
-        logs, labels = experts.double().cpu().mT, labels.cpu()  # (N, K, 3)
-        expected = expected_weights(int(self.texts))
-        weights, each = expected.clone(), torch.arange(len(labels))
 
-        def cost(weights: Tensor) -> float:
-            loss = F.cross_entropy(logs @ weights, labels, reduction="sum")
-            return float(loss + TRUST / 2 * (weights - expected).square().sum())
+def weighed(experts: Tensor, labels: Tensor, expected: Tensor) -> Tensor:
+    """How much each of E models should count, from the log-probabilities (N, E, K) of known labels (N,).
 
-        for _ in range(30):
-            chances = (logs @ weights).softmax(-1)
-            means = (chances[..., None] * logs).sum(1)
-            slope = (means - logs[each, labels]).sum(0) + TRUST * (weights - expected)
-            spread = logs - means[:, None]
-            curve = torch.einsum("nk,nki,nkj->ij", chances, spread, spread)
-            curve += TRUST * torch.eye(3, dtype=torch.float64)
-            free = (weights > 0) | (slope < 0)  # others would become negative
-            change = torch.zeros_like(weights)
-            change[free] = torch.linalg.solve(curve[free][:, free], slope[free])
-            steps = ((weights - change * 0.5**n).clamp(min=0.0) for n in range(20))
-            better = next((one for one in steps if cost(one) < cost(weights)), None)
-            if better is None:
-                break
-            weights = better
-        self.weights.copy_(weights)
+    ``min_w Σ -log softmax(Σ_e w_e log p_e)[label] + TRUST/2 ‖w - expected‖²``, by Newton's method.
+    """
+    logs, labels = experts.double().cpu().mT, labels.cpu()  # (N, K, E)
+    weights, each = expected.clone(), torch.arange(len(labels))
+
+    def cost(weights: Tensor) -> float:
+        loss = F.cross_entropy(logs @ weights, labels, reduction="sum")
+        return float(loss + TRUST / 2 * (weights - expected).square().sum())
+
+    for _ in range(30):
+        chances = (logs @ weights).softmax(-1)
+        means = (chances[..., None] * logs).sum(1)
+        slope = (means - logs[each, labels]).sum(0) + TRUST * (weights - expected)
+        spread = logs - means[:, None]
+        curve = torch.einsum("nk,nki,nkj->ij", chances, spread, spread)
+        curve += TRUST * torch.eye(len(expected), dtype=torch.float64)
+        free = (weights > 0) | (slope < 0)  # others would become negative
+        change = torch.zeros_like(weights)
+        change[free] = torch.linalg.solve(curve[free][:, free], slope[free])
+        steps = ((weights - change * 0.5**n).clamp(min=0.0) for n in range(20))
+        better = next((one for one in steps if cost(one) < cost(weights)), None)
+        if better is None:
+            break
+        weights = better
+    return weights
 
 
 def expected_weights(texts: int) -> Tensor:

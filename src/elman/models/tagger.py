@@ -22,19 +22,22 @@ class LinearTagger(nn.Module):
     """Scores of tags as a CRF of features has them: a weight for each indicator and tag, summed.
 
     Indicators of the word itself; of two words before it and after it, which word, its short shape and its
-    ending; and both pairs of neighbours. In training, each is left out with the given rate.
+    ending; and both pairs of neighbours.
     """
 
-    MOST_WEIGHTS = 2**22
-    MOST_BUCKETS = 2**16
-    SCALE = 8.0  # of the weights: their sums go as far as a network's in as many updates
+    share: Tensor  # of its scores in those of a tagger
 
-    def __init__(self, letters: Sequence[str], K: int, *, dropout: float = 0.0) -> None:
+    MOST_WEIGHTS = 2**22
+    MOST_BUCKETS = 2**18
+    SCALE = 32.0  # of the weights: their sums go as far as a network's in as many updates
+
+    def __init__(self, letters: Sequence[str], K: int) -> None:
         super().__init__()
-        self.dropout = dropout
         self.indicators = Indicators(letters)
         buckets = min(self.MOST_BUCKETS, 1 << max(8, (self.MOST_WEIGHTS // K).bit_length() - 1))
         self.weight = nn.Parameter(torch.zeros(buckets, K))
+        self.bias = nn.Parameter(torch.zeros(K))
+        self.register_buffer("share", torch.tensor(0.5))
 
     def forward(self, words: WordBatch) -> Tensor:
         """(B, T, K)."""
@@ -49,16 +52,16 @@ class LinearTagger(nn.Module):
         pairs = [word[:, 1 + d : 1 + d + T] * FACTOR + word[:, 2 + d : 2 + d + T] for d in (0, 1)]
         both = (torch.stack(pairs, -1) * FACTOR + torch.arange(2, device=own.device)) * SPREAD
         found = torch.cat([own, *near, both], -1)
-        sums = hashed_sums(found.flatten(0, 1), self.weight, dropout=self.dropout if self.training else 0.0)
-        return self.SCALE * sums.view(B, T, -1)
+        sums = hashed_sums(found.flatten(0, 1), self.weight, dropout=0.0).view(B, T, -1) + self.bias
+        return self.SCALE * sums
 
 
 class Tagger(nn.Module):
     """A transducer: ``softmax(W y_i + b)`` at each position, or a linear-chain CRF over those scores.
 
     With a shortcut there is a linear tagger beside it. Each learns by itself, since beside one that knows the
-    training data the other would have nothing left to learn; scores are the mean of both, so that
-    ``P(tags) ∝ (P_network(tags) · P_linear(tags))^½``.
+    training data the other would have nothing left to learn. Scores are a mean of both, so that
+    ``P(tags) ∝ P_network(tags)^(1 - λ) · P_linear(tags)^λ``, with the share λ that suits validation data.
     """
 
     def __init__(
@@ -79,7 +82,8 @@ class Tagger(nn.Module):
 
     def forward(self, words: WordBatch) -> Tensor:
         """Scores of the tags (B, T, K)."""
-        return torch.stack(self.experts(words)).mean(0) if self.shortcut else self._network(words)
+        network, *linear = self.experts(words)
+        return network + self.shortcut.share * (linear[0] - network) if self.shortcut else network
 
     def experts(self, words: WordBatch) -> list[Tensor]:
         """Scores (B, T, K) by the network, and by the linear tagger where there is one."""

@@ -142,8 +142,10 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         }
 
     def _usual_repeats(self) -> Choice:
-        if not self._again or self._several or self.config.model.multilabel:
-            return Choice("all", "since no text occurs again" if not self._again else "by their labels")
+        if self._several or self.config.model.multilabel:
+            return Choice("all", "since texts have several labels")
+        if not self._again:
+            return Choice("all", "since no text occurs again")
         return Choice("once", f"since {self._again:,} of {self._texts:,} texts occur again")
 
     def _once(self, examples: Examples) -> Repeats | None:

@@ -239,7 +239,15 @@ class Lm(Task[LanguageModel, LmBatch]):
             unit = f"bits_per_{self.config.text.unit}"
             measures[unit] = loss / math.log(2)
             measures |= {f"{name}_{unit}": value / math.log(2) for name, value in losses.items()}
+        elif not quick and self.field.unit.grain == "piece":  # whose number is nobody's measure
+            measures["bits_per_character"] = total / math.log(2) / self._letters(examples)
         return measures
+
+    def _letters(self, examples: Examples) -> int:
+        """The characters that are predicted, the ends of lines among them."""
+        ids, names = examples.store.fields["token"].values, self.field.vocabulary.tokens
+        ends = ids == self.field.vocabulary.id(END)
+        return len(self.field.join([names[i] for i in ids[~ends]])) + int(ends.sum()) - self.streams
 
     @torch.no_grad()
     def score(

@@ -114,6 +114,8 @@ def _large_words(model: LmModel, N: int) -> Choices:
         "most": 200,
         "model.embedding": 400,
         "training.truncate": 70,
+        "training.activation_regularisation": 2.0,
+        "training.temporal_regularisation": 1.0,
         "training.learning_rate": 1.5e-3,
     }
 
@@ -130,7 +132,7 @@ def _large_characters(model: LmModel, N: int) -> Choices:
         "most": 100,
         "model.embedding": 128,
         "training.truncate": 128,
-        "training.learning_rate": 3e-3,
+        "training.learning_rate": 2e-3,
     }
 
 
@@ -140,8 +142,6 @@ def _large(model: LmModel, hidden: list[int]) -> Choices:
     deep = {"model.hidden": room, "model.layers": len(hidden)} if model.hidden is None else {}
     return deep | {
         "training.vary_truncate": True,
-        "training.activation_regularisation": 2.0,
-        "training.temporal_regularisation": 1.0,
         "training.weight_decay": 0.03,
         "training.precision": Choice("bfloat16", "since a GPU then keeps the weights of a layer on its chip"),
         "training.validate_every": None,

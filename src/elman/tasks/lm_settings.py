@@ -87,16 +87,16 @@ class LmEvaluation(Section):
 
     dynamic: bool = setting(False, "learn from each part of the text after it was predicted")
     dynamic_rate: Annotated[Positive, ReadIf("evaluation.dynamic")] = setting(
-        2e-3, "learning rate of dynamic evaluation, in root mean squares of the gradient"
+        1e-3, "learning rate of dynamic evaluation, in root mean squares of the gradient"
     )
     dynamic_decay: Annotated[Share, ReadIf("evaluation.dynamic")] = setting(
-        0.02, "how far weights go back to the trained ones at each update of dynamic evaluation"
+        0.005, "how far weights go back to the trained ones at each update of dynamic evaluation"
     )
     dynamic_steps: Annotated[Count, ReadIf("evaluation.dynamic")] = setting(
         10, "tokens between two updates of dynamic evaluation"
     )
     cache: bool = setting(False, "tokens that came lately after a similar output are more probable")
-    cache_size: Annotated[Count, ReadIf("evaluation.cache")] = setting(500, "tokens that the cache keeps")
+    cache_size: Annotated[Count, ReadIf("evaluation.cache")] = setting(1000, "tokens that the cache keeps")
     cache_weight: Annotated[Rate, ReadIf("evaluation.cache")] = setting(
         0.1, "λ: share of the probability that the cache gives"
     )

@@ -63,7 +63,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
             TextField(text.side(name), vectors=text.side(name).vectors, remove=getattr(text, name).remove)
             for name in SIDES
         )
-        self.source.keep_whole(text.source.whole)
+        self.source.whole = text.source.whole
         self.text_fields = {"source": self.source, "target": self.target}
         self.writer = Seq2SeqWriter(self.source, self.target, naive=config.model.form == "naive")
         self.writer.attend(config.model.attention not in (None, "none"))
@@ -131,7 +131,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
                 value, reason = choose(self.config, self.source, self.target, records)
                 self.config = changed(self.config, {key: value})
                 seen.reasons |= {key: reason} if value else {}
-        self.source.keep_whole(self.config.text.source.whole)
+        self.source.whole = self.config.text.source.whole
 
     def _build_units(self, records: Iterable[Record]) -> None:
         """A unit that is learned learns from its side, or from both where they share it."""

@@ -10,54 +10,38 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from elman.metrics.spans import Span, SpanCounts, is_span_tag, legal_transitions, scheme, spans, well_formed
 from elman.models.counting import CountTagger
-from elman.models.embedding import WordBatch
 from elman.models.indicators import Affixes
 from elman.models.losses import output_loss
 from elman.models.tagger import LinearTagger, Tagger
 from elman.tasks.base import Axes, Chances, Judges, Loss, Measures, network_kind
-from elman.tasks.buckets import Counts, bucketed_words, real_targets
 from elman.tasks.calibrating import Judgement
 from elman.tasks.defaults import Choice, Choices
 from elman.tasks.examples import Examples, device_of, tensor, unseen_measures
 from elman.tasks.generation import Partners
 from elman.tasks.predictions import Prediction
 from elman.tasks.statistics import Statistics
+from elman.tasks.tag_batch import (
+    ShortcutWeighing,
+    TagBatch,
+    decode,
+    evaluation_loss,
+    for_experts,
+    judge,
+    real_scores,
+    tag_chances,
+    word_scores,
+)
 from elman.tasks.tag_settings import TagSettings
 from elman.tasks.words import WordConfig, WordTask, usual_epochs
-from elman.tensors.rows import pick, real_rows
 from elman.text.batches import pad
 from elman.text.fields import State
 from elman.text.files import Repairs
 from elman.text.reading import read_fields, read_tokens
 from elman.text.records import Record, Source
 from elman.text.vocabulary import MARKERS, UNKNOWN
-
-SMALLEST = 1e-43  # of a marginal whose logarithm is taken
-
-
-class TagBatch(NamedTuple):
-    """Words, and the tag (B, T) of each; of a tag that training never saw, −1, and what it is.
-
-    Where the ``counts`` are known, padding has no tag.
-    """
-
-    words: WordBatch
-    tags: Tensor
-    unseen: Sequence[Sequence[str]] = ()
-    counts: Counts | None = None
-
-    def counted(self) -> Counts:
-        count = int(self.words.lengths.sum())
-        return Counts(count, len(self.tags), count)
-
-    def bucketed(self) -> TagBatch:
-        words = bucketed_words(self.words)
-        tags = real_targets(self.tags, words.lengths, words.places.shape[1])
-        return TagBatch(words, tags, (), self.counted())
 
 
 class Tagged(NamedTuple):
@@ -81,6 +65,7 @@ class Tag(WordTask[Tagger, TagBatch]):
 
     def __init__(self, config: TagSettings) -> None:
         super().__init__(config, "tag")
+        self.companion = ShortcutWeighing(self.evaluation_batches)
 
     @property
     def spans(self) -> bool:
@@ -156,7 +141,7 @@ class Tag(WordTask[Tagger, TagBatch]):
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
             "training.averaging": "ema",
-            "training.epochs": Choice(usual_epochs(N, 150_000, most=12), shown),
+            "training.epochs": Choice(usual_epochs(N, 130_000, most=16), shown),
         }
 
     def build_model(self, *, fresh: bool = False) -> Any:
@@ -169,7 +154,7 @@ class Tag(WordTask[Tagger, TagBatch]):
         left_out = settings.input_dropout or 0.0
         affixes = Affixes(letters, settings.affixes, dropout=left_out) if settings.affixes else None
         words = self._make_words(fresh=fresh, affixes=affixes, alone=self.config.text.vectors_alone)
-        shortcut = LinearTagger(letters, K, dropout=left_out) if settings.shortcut else None
+        shortcut = LinearTagger(letters, K) if settings.shortcut else None
         model = Tagger(words, settings, K, crf=bool(settings.crf), shortcut=shortcut)
         if model.crf is not None and self.legal:
             model.crf.constrain(legal_transitions(self.labels.names))
@@ -177,7 +162,7 @@ class Tag(WordTask[Tagger, TagBatch]):
 
     def _axes(self) -> dict[str, Axes]:
         names = self.labels.names
-        single = dict.fromkeys(("output.bias", "crf.start", "crf.end"), (names,))
+        single = dict.fromkeys(("output.bias", "crf.start", "crf.end", "shortcut.bias"), (names,))
         return {
             **super()._axes(),
             "output.weight": (names, None),
@@ -193,12 +178,12 @@ class Tag(WordTask[Tagger, TagBatch]):
 
     def loss(self, model: Tagger, batch: TagBatch, *, carry: Any = None, progress: float = 1.0) -> Loss:
         experts = model.experts(batch.words)
-        scores, every = torch.cat(experts), _repeated(batch, len(experts))
+        scores, every = torch.cat(experts), for_experts(batch, len(experts))
         if model.crf is not None:
             total = -model.crf.log_likelihood(scores, every.tags, every.words.lengths).sum()
         else:
             kind, smoothing = self.config.training.loss, self.config.training.label_smoothing
-            total = output_loss(*_real(scores, every), kind=kind, smoothing=smoothing)
+            total = output_loss(*real_scores(scores, every), kind=kind, smoothing=smoothing)
         return Loss(total / len(experts), *(batch.counts or batch.counted()))
 
     @torch.no_grad()
@@ -221,10 +206,10 @@ class Tag(WordTask[Tagger, TagBatch]):
         names = self.labels.names
         for batch in self.evaluation_batches(examples, device_of(model)):
             scores, lengths = model(batch.words), batch.words.lengths
-            value, words_judged = _evaluation_loss(model, scores, batch)
+            value, words_judged = evaluation_loss(model, scores, batch)
             loss, judged = loss + value, judged + words_judged
-            decoded = _decoded(model, scores, lengths)
-            _judge(judgement, batch, _word_scores(model, scores, lengths), decoded, model if quick else None)
+            decoded = decode(model, scores, lengths)
+            judge(judgement, batch, word_scores(model, scores, lengths), decoded, model if quick else None)
             rows = zip(
                 batch.tags.tolist(),
                 batch.unseen,
@@ -304,8 +289,8 @@ class Tag(WordTask[Tagger, TagBatch]):
             for key in examples.in_order(*self.measured, tokens=self.positions, size=self.together):
                 words = self._word_batch(examples, key, device_of(model))
                 scores = model(words)
-                chances = _chances(model, scores, words.lengths, self.temperature)
-                decoded = zip(_decoded(model, scores, words.lengths), self._unknown(words), strict=True)
+                chances = tag_chances(model, scores, words.lengths, self.temperature)
+                decoded = zip(decode(model, scores, words.lengths), self._unknown(words), strict=True)
                 rows = chances.double().cpu().numpy()
                 for i, row, (found, unknown) in zip(key, rows, decoded, strict=True):
                     results[real[i]] = Tagged(found, row[: len(found)], unknown)
@@ -334,65 +319,3 @@ class Tag(WordTask[Tagger, TagBatch]):
 def _words(text: str | list[str]) -> list[str]:
     """The words of a text; a list of them is that already."""
     return [word for word in re.split("[ \t]+", text) if word] if isinstance(text, str) else list(text)
-
-
-def _repeated(batch: TagBatch, times: int) -> TagBatch:
-    """The tags and the lengths of a batch for so many experts, one after the other."""
-    words = batch.words._replace(lengths=batch.words.lengths.repeat(times))
-    return batch._replace(words=words, tags=batch.tags.repeat(times, 1)) if times > 1 else batch
-
-
-def _real(scores: Tensor, batch: TagBatch) -> tuple[Tensor, Tensor]:
-    """Scores (N, K) and tags (N,) of the real positions whose tag is known."""
-    if batch.counts is not None:  # what is not real has no tag
-        return scores.flatten(0, 1), batch.tags.flatten()
-    real = real_rows(batch.words.lengths, scores.shape[1], scores.device)
-    if any(batch.unseen):
-        real = real[batch.tags.flatten()[real] >= 0]
-    return pick(scores.flatten(0, 1), real), batch.tags.flatten()[real]
-
-
-def _evaluation_loss(model: Tagger, scores: Tensor, batch: TagBatch) -> tuple[float, int]:
-    """−log P(tags), summed, and of how many words; what a constrained CRF rules out has no likelihood."""
-    lengths = batch.words.lengths
-    if model.crf is None:
-        known, tags = _real(scores, batch)
-        return float(output_loss(known, tags)), len(tags)
-    tags = batch.tags.clamp(min=0)
-    kept = model.crf.permits(tags, lengths) & (batch.tags >= 0).all(1)
-    likelihood = model.crf.log_likelihood(scores, tags, lengths)
-    return -float(likelihood[kept].sum()), int(lengths[kept.to(lengths.device)].sum())
-
-
-def _decoded(model: Tagger, scores: Tensor, lengths: Tensor) -> list[list[int]]:
-    if model.crf is not None:
-        return model.crf.decode(scores, lengths)
-    best = scores.argmax(-1).tolist()
-    return [row[:length] for row, length in zip(best, lengths.tolist(), strict=True)]
-
-
-def _word_scores(model: Tagger, scores: Tensor, lengths: Tensor) -> Tensor:
-    """(B, T, K) of which softmax makes the probabilities of a word's tags: with a CRF, log-marginals."""
-    if model.crf is None:
-        return scores
-    return model.crf.marginals(scores, lengths).clamp_min(SMALLEST).log()
-
-
-def _chances(model: Tagger, scores: Tensor, lengths: Tensor, temperature: float) -> Tensor:
-    """(B, T, K) how probable the tags of each word are."""
-    if model.crf is not None and temperature == 1.0:
-        return model.crf.marginals(scores, lengths)
-    return (_word_scores(model, scores, lengths) / temperature).softmax(-1)
-
-
-def _judge(
-    judgement: Judgement, batch: TagBatch, scores: Tensor, decoded: list[list[int]], fitted: Tagger | None
-) -> None:
-    """Show a judgement the words of a batch; what a constrained CRF rules out is not ``fitted``."""
-    tags, lengths = batch.tags, batch.words.lengths
-    if fitted is not None and fitted.crf is not None:
-        kept = fitted.crf.permits(tags.clamp(min=0), lengths)
-        tags = tags.where(kept[:, None], -1)
-    real = real_rows(lengths, scores.shape[1], scores.device)
-    chosen = torch.tensor([tag for row in decoded for tag in row], device=scores.device)
-    judgement.add(pick(scores.flatten(0, 1), real), tags.flatten()[real], chosen)

@@ -170,7 +170,7 @@ def choose_unit(look: Look, purpose: Purpose, other: Look | None = None) -> Chos
     if names := look.unspaced:
         long = purpose == "translate" and look.typical > PHRASE
         said = f"since most letters are {' and '.join(names)}, which has no spaces between words"
-        return "bpe" if long else "character", said
+        return "bpe" if long else "wordpunct" if purpose == "label" else "character", said
     if look.single >= MOSTLY:
         return "character", f"since {look.single:.0%} of the texts are single words".replace("%", " %")
     if other is not None and other.wordlike and look.typical <= BRIEF:

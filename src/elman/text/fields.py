@@ -45,20 +45,18 @@ class TextField:
         *,
         vectors: str | None = None,
         remove: str | None = None,
-        whole: str | None = None,
         reverse: bool = False,
     ) -> None:
         """
         Args:
             vectors: a file of pretrained vectors.
             remove: a regular expression; what it matches is taken out of every text.
-            whole: a regular expression; what it matches is one token, whatever the unit.
             reverse: the tokens of a text stand from its last to its first.
         """
         self.vectors, self.reverse = vectors, reverse
         self.settle(settings)
         self._remove = re.compile(remove) if remove else None
-        self.keep_whole(whole)
+        self.whole: str | None = None  # a regular expression: what it matches is one token
         self.counts: list[int] = []
         self.vector_width = 0
         self._matrix: NDArray[np.float32] | None = None  # of the vectors, until a model has them
@@ -86,15 +84,11 @@ class TextField:
         """The text as an output could be: without what is taken out, in lower case where all is."""
         return self.clean(text).lower() if self.settings.lowercase else self.clean(text)
 
-    def keep_whole(self, whole: str | None) -> None:
-        """Take what a regular expression matches for one token from now on."""
-        self._whole = re.compile(whole) if whole else None
-
     def split(self, text: str, unit: Unit | None = None) -> list[str]:
         """The tokens of a text; ``unit`` cuts it in place of the field's own."""
         text, cut = self.clean(text), (unit or self.unit).split
         tokens, start = [], 0
-        for match in () if self._whole is None else self._whole.finditer(text):
+        for match in re.finditer(self.whole, text) if self.whole else ():
             tokens += [*cut(text[start : match.start()]), *([match.group()] if match.group() else [])]
             start = match.end()
         tokens += cut(text[start:] if start else text)

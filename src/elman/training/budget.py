@@ -13,8 +13,8 @@ VALIDATING = 0.15  # share of the time that validations may take, if one of them
 VALIDATIONS = 20  # at most
 LONGER = 3  # times the usual updates are enough, however many minutes there are
 SHORT = 0.25  # share of the usual updates below which a narrower network is tried
-FASTER = 0.75  # share of the seconds of an update that it may take, or it is not worth it
-NARROWEST = {"model.hidden": 64, "model.embedding": 32}  # widths that may be halved, and how far
+FASTER = 0.65  # share of the seconds of an update that half the width may take, or it is not worth it
+NARROWEST = {"model.hidden": 96, "model.embedding": 32}  # widths that may be halved, and how far
 
 
 @dataclass(frozen=True)

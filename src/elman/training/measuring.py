@@ -10,6 +10,7 @@ import torch
 
 from elman.config import changed, has_key, lookup
 from elman.tasks.base import AnyTask
+from elman.tasks.defaults import PATIENCE
 from elman.tensors.transfer import find_device
 from elman.text.batches import EpochBatches, Shuffled
 from elman.training.budget import (
@@ -211,6 +212,8 @@ def keep_within(prepared: Prepared, began: float, clock: Clock = time.perf_count
         prepared.chosen |= widths
         reasons |= {key: f"since {within} are too few for the usual {lookup(usual, key)}" for key in widths}
     found: dict[str, object] = {"training.max_steps": plan.total, "training.validate_every": plan.every}
+    if "training.patience" in prepared.chosen:  # there is time: half of it, if validations are many
+        found["training.patience"] = max(PATIENCE, plan.validations // 2)
     if plan.total < longer * speed.total:
         why = f"as many as fit into {within}"
     else:
