@@ -61,7 +61,7 @@ class TagPassage(WordPassage):
             raise ArgumentError(f"target has {len(tags)} tags; the text has {len(self.inputs)} words")
         if getattr(model, "shortcut", None) is not None:
             self.notes.append(
-                "Scores are the mean of the network's and those of a linear tagger beside it, which reads "
+                "Scores are a mean of the network's and those of a linear tagger beside it, which reads "
                 "the words themselves: probabilities are of both; gates and gradients are the network's."
             )
         self.given, self.outputs, self.numbers = target is not None, tags, [self._label(tag) for tag in tags]
@@ -71,7 +71,7 @@ class TagPassage(WordPassage):
         lengths = torch.full((B,), T)
         scores = model.output(model.encoder(x, lengths).outputs)
         if model.shortcut is not None:
-            scores = (scores + model.shortcut(self.batch)) / 2
+            scores = scores + model.shortcut.share * (model.shortcut(self.batch) - scores)
         if model.crf is not None:
             scores = _log_marginals(model.crf, scores, lengths)
         found: Tensor = (scores / self.task.temperature).log_softmax(-1)
