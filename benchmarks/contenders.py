@@ -55,7 +55,7 @@ def prepare(data: Corpus, placement: str, *, H: int, batch: int, pairs: int, sen
     settings = {
         "task": "seq2seq",
         "model": {"hidden": H, "embedding": H, "tied": False, **attention, **dropouts},
-        "training": {"batch_size": batch},
+        "training": {"batch_size": batch, "label_smoothing": 0.0},
     }
     task = Seq2Seq(Seq2Seq.Settings.model_validate(settings))
     records = [

@@ -68,3 +68,11 @@ def test_some_are_left_out_in_training_alone():
     drawn = torch.stack([affixes.train()(*words) for _ in range(2000)])
     torch.testing.assert_close(drawn.mean(0), expected, atol=0.05, rtol=0)
     assert [*affixes.state_dict()] == ["weight"]
+
+
+def test_sums_are_the_same_whether_gradients_are_wanted_or_not():
+    found, table = torch.randint(-(2**62), 2**62, (7, 12)), torch.randn(2**6, 5)
+    found[2, 3:] = 0
+    wanted = hashed_sums(found, table, dropout=0.0)
+    with torch.no_grad():
+        torch.testing.assert_close(hashed_sums(found, table, dropout=0.0), wanted)

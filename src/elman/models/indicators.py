@@ -101,6 +101,8 @@ def hashed_sums(found: Tensor, table: Tensor, *, dropout: float) -> Tensor:
     counted = mixed.sign().to(table.dtype)  # 0 where nothing is
     if dropout:
         counted = counted * torch.empty_like(counted).bernoulli_(1 - dropout) / (1 - dropout)
+    if not (torch.is_grad_enabled() or table.is_cuda):  # on a GPU the other way can be recorded
+        return F.embedding_bag(rows, table, per_sample_weights=counted, mode="sum")
     return torch.bmm(counted[:, None], F.embedding(rows, table)).squeeze(1)
 
 
