@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -322,7 +323,7 @@ def part_figure(part: str, inspections: Sequence[Inspection]) -> Figure:
                 draw(axes)
                 shown = painter.lettering.drawable(visible(title, space=" "))
                 most = max(20, int(room * width * 11))
-                shown = shown if len(shown) <= most else f"{shown[: most - 1]}…"
+                shown = textwrap.fill(shown, most, max_lines=3, placeholder=" …")
                 figure.text(
                     (x + 0.15) / width,
                     (top - 0.1) / height,
