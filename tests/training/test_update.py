@@ -212,6 +212,7 @@ def test_accumulated_batches_are_one_big_batch(name, reduction, data):
 @pytest.mark.parametrize("loss", ["cross-entropy", "squared"])
 def test_label_smoothing_is_a_mixture_with_the_uniform_distribution(loss, data):
     changes = {"training.loss": loss, "training.label_smoothing": 0.3, "model.shortcut": False}
+    changes["training.repeats"] = "all"
     trainer = plain_trainer("classify", data, changes)
     batch = trainer.task.collate(trainer.examples, range(10), CPU)
     logits, labels = outputs_of(trainer, batch)
@@ -233,6 +234,7 @@ def test_a_regulariser_counts_once_for_each_example_and_not_in_the_reported_loss
         "training.batch_size": 8,
         "training.reduction": "mean",
         "training.clip": 0.0,
+        "training.repeats": "all",
     }
     strength, eta = 3.0, 0.1
     plain = plain_trainer("classify", data, settings)
@@ -241,7 +243,7 @@ def test_a_regulariser_counts_once_for_each_example_and_not_in_the_reported_loss
     )
     start = weights_of(plain)
     keys = [list(range(8)), [0]]
-    assert plain.update(keys).loss == held._update(keys).loss
+    assert plain.update(keys).loss == held.update(keys).loss
     for name, weight in weights_of(held).items():
         expected = weights_of(plain)[name] - eta * strength / len(held.examples) * start[name]
         torch.testing.assert_close(weight, expected, rtol=1e-10, atol=1e-12)

@@ -76,6 +76,7 @@ def filled(config: C, choices: Choices, statistics: Statistics) -> C:
         _check_incremental(config)
         usual |= {"training.learning_rate": None} if "training.optimizer" not in choices else {}
         usual |= INCREMENTAL | dict.fromkeys(DROPOUTS, 0.0) | {"training.tolerance": 0.003}
+        usual["training.repeats"] = "all"
     if config.training.optimizer == "asgd":
         usual["training.averaging"] = "tail"
     if config.training.max_steps is not None:

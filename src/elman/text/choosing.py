@@ -193,7 +193,7 @@ def choose_pieces(looks: Sequence[Look]) -> tuple[int, str]:
     """How many pieces a unit should learn from these texts, or from each of several kinds, and why.
 
     >>> choose_pieces([Look.at(["a good day"] * 100)])
-    (500, 'for about 300 words')
+    (500, 'for about 270 words')
     """
     words = sum(look.words for look in looks) / max(1, len(looks))
     size = min(MOST, max(FEWEST, 100 * round(words / WORDS_A_PIECE / 100)))
