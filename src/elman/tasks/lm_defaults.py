@@ -107,10 +107,10 @@ def _large_words(model: LmModel, N: int) -> Choices:
     return {
         **_large(model, [WIDE] * (layers - 1) + [narrow]),
         **_regularised(
-            N, dropout=0.4, layer_dropout=0.25, input_dropout=0.4, embedding_dropout=0.1, weight_drop=0.5
+            N, dropout=0.5, layer_dropout=0.3, input_dropout=0.5, embedding_dropout=0.1, weight_drop=0.6
         ),
         "rows": 32,
-        "seen": 150_000_000,
+        "seen": 158_000_000,
         "most": 200,
         "model.embedding": 400,
         "training.truncate": 70,
