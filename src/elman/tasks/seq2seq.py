@@ -32,7 +32,7 @@ from elman.text.lexicon import Lexicon
 from elman.text.reading import read_fields
 from elman.text.records import Record, Source
 from elman.text.store import Row
-from elman.text.vocabulary import END, PAD, START, UNKNOWN
+from elman.text.vocabulary import PAD, UNKNOWN
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
@@ -60,7 +60,13 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
             self.unrecordable = "training.teacher_forcing changes from update to update"
         text = config.text
         self.source, self.target = (
-            TextField(text.side(name), vectors=text.side(name).vectors, remove=getattr(text, name).remove)
+            TextField(
+                text.side(name),
+                vectors=text.side(name).vectors,
+                remove=getattr(text, name).remove,
+                start=text.start,
+                end=text.end,
+            )
             for name in SIDES
         )
         self.source.whole = text.source.whole
@@ -109,7 +115,9 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         self.writer.longest_pair = longest, seen.longest
         both = counts["source"] + counts["target"]
         seen.types = len(both)
-        if markers := [marker for marker in (START, END, PAD) if counts["target"][marker]]:
+        if markers := [
+            marker for marker in (self.target.start, self.target.end, PAD) if counts["target"][marker]
+        ]:
             seen.notes.append(
                 f"target: the texts hold {', '.join(markers)}, which no output has: Elman sets its markers "
                 "itself; text.target.remove takes those out"
@@ -120,7 +128,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         else:
             for name in SIDES:
                 seen.notes += _vocabulary(self.text_fields[name], counts[name], name)
-        self.target.counts[self.target.vocabulary.id(END)] = seen.examples
+        self.target.counts[self.target.vocabulary.id(self.target.end)] = seen.examples
         return seen
 
     def _look_at(self, records: Iterable[Record], seen: Statistics) -> None:
@@ -144,7 +152,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
 
     def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:
         """Tokens of both sides, and both texts: a source as it stands, a target as a reference should."""
-        end = self.target.vocabulary.id(END)
+        end = self.target.vocabulary.id(self.target.end)
         for record in records:
             source, target = (self._split(record, name) for name in SIDES)
             yield {
