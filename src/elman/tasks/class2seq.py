@@ -25,6 +25,7 @@ from elman.config import (
     VocabularySettings,
     setting,
 )
+from elman.decoding.rows import Nested
 from elman.errors import EmptyError, LabelError, nearest
 from elman.models.counting import NgramGenerator
 from elman.models.generator import Generator
@@ -38,6 +39,7 @@ from elman.tasks.examples import Examples, device_of, shifted, tensor
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.predictions import Prediction
 from elman.tasks.statistics import Statistics
+from elman.tasks.watched import WATCHED, WatchedExample, watch
 from elman.tensors.rows import pick, real_rows
 from elman.text.batches import pad
 from elman.text.fields import State, TextField
@@ -127,7 +129,7 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
         text = config.text
         self.field = TextField(text, start=text.start, end=text.end)
         self.classes = ClassField(text.classes, self.field)
-        self.text_fields, self.axes = {"": self.field}, self._axes
+        self.text_fields, self.axes, self.watched = {"": self.field}, self._axes, self._watched
         soft = config.model.feedback == "soft"
         self.generation = Generation(Class2SeqWriter(self.field, self.classes, soft=soft))
 
@@ -273,6 +275,19 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
     def samples(self, model: Generator, examples: Examples) -> list[str]:
         found = self.predict(model, self.classes.names[:3])
         return [f"{one.asked} → {one.line}" for one in found]
+
+    @torch.no_grad()
+    def _watched(self, model: Generator, examples: Examples) -> list[WatchedExample]:
+        def step(tokens: Tensor, state: Nested) -> tuple[Tensor, Nested, Tensor | None]:
+            return *model.step(tokens, state), None
+
+        found, names = [], self.field.vocabulary.tokens
+        for number in range(min(WATCHED, len(examples))):
+            batch = self.collate(examples, [number], device_of(model))
+            prompt = [self.classes.prompt(examples.store.fields["class"][number].tolist())]
+            first, start = batch.previous[0, :1], model.start(batch.classes)
+            found.append(watch(step, start, first, batch.tokens[0], source=prompt, names=names))
+        return found
 
     def state(self) -> State:
         return self.field.state() | {"classes": self.classes.names, "width": self.classes.width}

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -21,7 +22,7 @@ from elman.tasks.examples import Examples, packed, shifted, tensor, unpacked
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.predictions import Prediction, Written
 from elman.tasks.seq2seq_defaults import shared_script, usual_settings, whole_features
-from elman.tasks.seq2seq_evaluation import Seq2SeqBatch, mean_losses, references_of
+from elman.tasks.seq2seq_evaluation import Seq2SeqBatch, mean_losses, references_of, watched_pairs
 from elman.tasks.seq2seq_settings import PARTS, Seq2SeqDecoding, Seq2SeqSettings, forcing
 from elman.tasks.seq2seq_writer import Seq2SeqWriter
 from elman.tasks.statistics import Statistics
@@ -74,6 +75,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         self.writer = Seq2SeqWriter(self.source, self.target, naive=config.model.form == "naive")
         self.writer.attend(config.model.attention not in (None, "none"))
         self.generation, self.axes = Generation(self.writer), self._axes
+        self.watched = partial(watched_pairs, self)
 
     @property
     def shared(self) -> bool:
