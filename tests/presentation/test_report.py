@@ -10,7 +10,7 @@ from elman.errors import RunError
 from elman.presentation.card import write_card
 from elman.presentation.curves import POINTS, curve, linear_ticks, log_ticks, tick_label
 from elman.presentation.events import read_events
-from elman.presentation.report import ROWS, write_report
+from elman.presentation.report import MOMENTS, ROWS, write_report
 from elman.presentation.wording import network_name
 from fake_run import CONFIG, DATA, fake_events, fake_run
 
@@ -313,3 +313,18 @@ def test_log_ticks_are_inside_and_few(low, high):
     assert 2 <= len(ticks) <= 9
     assert all(low * 0.999 <= tick <= high * 1.001 for tick in ticks)
     assert len({tick_label(tick) for tick in ticks}) == len(ticks)
+
+
+def test_watched_examples_are_drawn_small_and_escaped(tmp_path):
+    events = fake_events()
+    validations = [event for event in events if event["event"] == "validation"]
+    one = {"source": ["<b>", "b"], "truth": ["b", "</s>"], "forced": ["b", "b"], "free": ["b", "</s>"]}
+    for event in validations:
+        event["watched"] = [one | {"weights": [[0.25, 0.75], [0.0, 1.0]]}]
+    source = write_report(fake_run(tmp_path / "run", events)).read_text()
+    page = Page(source)
+    figures = [attributes for tag, attributes in page.tags if attributes.get("class") == "watched"]
+    assert 1 <= len(figures) <= MOMENTS
+    assert f"update {validations[-1]['update']:,}" in page.texts  # the last one is among them
+    assert source.count('class="wrong"') == len(figures)  # one wrong token each, where the truth is fed
+    assert "<b>b" not in source

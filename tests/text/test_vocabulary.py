@@ -19,8 +19,8 @@ def test_the_markers_have_the_first_four_numbers():
 
 def test_by_falling_count_then_by_text():
     counts = {"z": 5, "b": 2, "a": 2, "é": 2, "once": 1}
-    assert Vocabulary.build(counts, markers=False).tokens == ["z", "a", "b", "é", "once"]
-    assert Vocabulary.build(counts, markers=False, min_count=2).tokens == ["z", "a", "b", "é"]
+    assert Vocabulary.build(counts, markers=()).tokens == ["z", "a", "b", "é", "once"]
+    assert Vocabulary.build(counts, markers=(), min_count=2).tokens == ["z", "a", "b", "é"]
     assert Vocabulary.build(counts, size=6).tokens == [*MARKERS, "z", "a"]
     assert Vocabulary.build({}).tokens == list(MARKERS)
 
@@ -69,7 +69,7 @@ def test_unknown_tokens():
     words = Vocabulary.build({"the": 2})
     assert words.id("cat") == words.id(UNKNOWN) == 1
     assert words.ids(["cat", "the", ""]) == [1, 4, 1]
-    labels = Vocabulary.build({"NOUN": 3, "VERB": 2}, markers=False)
+    labels = Vocabulary.build({"NOUN": 3, "VERB": 2}, markers=())
     assert labels.ids(["VERB", "NOUN"]) == [1, 0]
     for ask in (lambda: labels.id("NOUNS"), lambda: labels.ids(["VERB", "NOUNS"])):
         with pytest.raises(KeyError, match="did you mean 'NOUN'"):

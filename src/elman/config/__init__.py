@@ -17,6 +17,7 @@ from elman.config.sections import (
     DataSettings,
     DecodingSettings,
     EvaluationSettings,
+    MarkerSettings,
     ModelSettings,
     NetworkSettings,
     RecurrentSettings,

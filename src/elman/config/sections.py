@@ -6,7 +6,7 @@ A setting that is None is chosen from the data when training starts (``Task.fill
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -99,6 +99,25 @@ class VocabularySettings(Section):
 
     def of_field(self, name: str) -> VocabularySettings:
         """The settings of one field of the task's."""
+        return self
+
+
+class MarkerSettings(Section):
+    """The tokens before and after a text, as they are spelt."""
+
+    reserved: ClassVar[tuple[str, ...]] = ("", "<pad>", "<unk>")  # what no marker may be
+    start: str = setting("<s>", "the token that stands before a sequence")
+    end: str = setting("</s>", "the token that ends a sequence")
+
+    @model_validator(mode="after")
+    def _has_two_markers(self) -> Self:
+        if self.start == self.end:
+            raise ValueError(f"start and end are both {self.start!r}; they must differ")
+        for name in ("start", "end"):
+            if getattr(self, name) in self.reserved:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}, which means something else; take another"
+                )
         return self
 
 

@@ -16,7 +16,7 @@ from elman.tasks.generation import Generation
 from elman.tasks.lm import Lm
 from elman.tasks.seq2seq import Seq2Seq
 from elman.text.fields import TextField
-from elman.text.vocabulary import END, UNKNOWN, Vocabulary
+from elman.text.vocabulary import UNKNOWN, Vocabulary
 
 GOES_ON = {"word": 12, "character": 40}  # tokens that a language model writes, unless a length is set
 
@@ -91,8 +91,8 @@ class LmPassage(WritingPassage):
         self.strands = [Strand("network", "encoder.network", self.inputs, origins, True)]
         if task.streams:
             self.notes.append(
-                f"The model reads a stream: {END} before the text is the end of the line before it, and the "
-                "state before that is the first one."
+                f"The model reads a stream: {task.field.end} before the text is the end of the line before "
+                "it, and the state before that is the first one."
             )
         unknown = self._vocabulary.index.get(UNKNOWN)
         if unknown in before[1:]:

@@ -13,6 +13,7 @@ from elman.presentation.summary import Summary
 from elman.presentation.wording import duration, number, printable, short_count
 
 ROWS = 100  # of the table of samples, at most
+MOMENTS = 6  # validations of which watched examples are drawn, evenly chosen
 
 
 def write_report(run: Path) -> Path:
@@ -22,7 +23,7 @@ def write_report(run: Path) -> Path:
     began = str(summary.start.get("time", {}).get("date", ""))
     facts = (str(run.resolve().name), began, *origins, summary.ending)
     told = [event for event in summary.validations if event.get("samples")]
-    samples = told[:: -max(1, math.ceil(len(told) / ROWS))][::-1]  # evenly chosen, the last one among them
+    samples = _evenly(told, ROWS)
     figures = measures(summary.best or {}, counts=True)
     page = template("report.html", _html).render(
         title=summary.title(),
@@ -33,11 +34,17 @@ def write_report(run: Path) -> Path:
         measures=[(name.replace("_", " "), number(value)) for name, value in figures.items()],
         samples=samples,
         samples_note=f"{len(samples):,} of {len(told):,} validations" if len(samples) < len(told) else "",
+        moments=_evenly([event for event in summary.validations if event.get("watched")], MOMENTS),
         commands="\n".join(summary.commands(shlex.quote(str(run)))),
         reasons=summary.reasons(),
         settings=summary.text,
     )
     return write_page(run / "report.html", page)
+
+
+def _evenly(events: list[Event], most: int) -> list[Event]:
+    """At most so many of them, the last one included."""
+    return events[:: -max(1, math.ceil(len(events) / most))][::-1]
 
 
 def _tiles(summary: Summary) -> list[tuple[str, str, str]]:

@@ -26,6 +26,7 @@ SHARED = (  # files that are no task
     "statistics",
     "tag_batch",
     "tag_settings",
+    "watched",
     "withholding",
     "words",
 )

@@ -26,6 +26,7 @@ from elman.tasks.examples import Examples
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.predictions import Prediction
 from elman.tasks.statistics import Statistics
+from elman.tasks.watched import WatchedExample
 from elman.text.batches import EpochBatches, Shuffled
 from elman.text.fields import State, TextField
 from elman.text.files import Repairs
@@ -91,6 +92,7 @@ class Task(ABC, Generic[M, B]):
 
     It knows its settings and, once its vocabularies are built, what a text is as numbers; it has no weights.
 
+    watched: gives the same few validation examples at every validation, step by step; most tasks have none.
     text_fields: fields whose unit may have learned something, by their names in the run's files.
     generation, scorer, chooser: what its models can do besides, if they can.
     companion: what is fitted beside their training, if anything is.
@@ -124,6 +126,7 @@ class Task(ABC, Generic[M, B]):
     def __init__(self, config: Config) -> None:
         self.config = config
         self.text_fields: Mapping[str, TextField] = {}
+        self.watched: Callable[[M, Examples], list[WatchedExample]] = _none_watched
         self.generation: Generation[M] | None = None
         self.scorer: Scorer | None = None
         self.chooser: Chooser | None = None
@@ -258,6 +261,10 @@ class Task(ABC, Generic[M, B]):
 
 
 AnyTask = Task[Any, Any]
+
+
+def _none_watched(model: object, examples: Examples) -> list[WatchedExample]:
+    return []
 
 
 def calibrated(task: AnyTask, calibration: Calibration | None) -> AnyTask:

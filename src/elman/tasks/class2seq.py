@@ -17,6 +17,7 @@ from elman.config import (
     Count,
     DecodingSettings,
     EvaluationSettings,
+    MarkerSettings,
     OneOf,
     Options,
     PartOf,
@@ -24,7 +25,8 @@ from elman.config import (
     VocabularySettings,
     setting,
 )
-from elman.errors import EmptyError, LabelError, RunError, nearest
+from elman.decoding.rows import Nested
+from elman.errors import EmptyError, LabelError, nearest
 from elman.models.counting import NgramGenerator
 from elman.models.generator import Generator
 from elman.models.losses import output_loss
@@ -37,6 +39,7 @@ from elman.tasks.examples import Examples, device_of, shifted, tensor
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.predictions import Prediction
 from elman.tasks.statistics import Statistics
+from elman.tasks.watched import WATCHED, WatchedExample, watch
 from elman.tensors.rows import pick, real_rows
 from elman.text.batches import pad
 from elman.text.fields import State, TextField
@@ -50,20 +53,13 @@ SMALL = 50  # up to so many examples the lectures' network and incremental desce
 NETWORK_NAMES = ("rnn", "ngram")
 
 
-class Class2SeqText(VocabularySettings):
-    start: str = setting("<s>", "the token that stands before a sequence")
-    end: str = setting("</s>", "the token that ends a sequence")
+class Class2SeqText(MarkerSettings, VocabularySettings):
+    reserved = ()
     classes: Annotated[str, OneOf("elman.tasks.classes:KINDS")] = setting(
         "class",
         "the first column is one class, features apart by spaces (many-hot), numbers (vector), or a token "
         "of the vocabulary (its one-hot vector)",
     )
-
-    @model_validator(mode="after")
-    def _has_two_markers(self) -> Class2SeqText:
-        if self.start == self.end:
-            raise ValueError(f"start and end are both {self.start!r}; they must differ")
-        return self
 
 
 class Class2SeqModel(RecurrentSettings):
@@ -131,13 +127,11 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
     def __init__(self, config: Class2SeqSettings) -> None:
         super().__init__(config)
         text = config.text
-        self.field = TextField(text)
+        self.field = TextField(text, start=text.start, end=text.end)
         self.classes = ClassField(text.classes, self.field)
-        self.text_fields, self.axes = {"": self.field}, self._axes
+        self.text_fields, self.axes, self.watched = {"": self.field}, self._axes, self._watched
         soft = config.model.feedback == "soft"
-        self.generation = Generation(
-            Class2SeqWriter(self.field, self.classes, text.start, text.end, soft=soft)
-        )
+        self.generation = Generation(Class2SeqWriter(self.field, self.classes, soft=soft))
 
     @property
     def label_names(self) -> list[str] | None:
@@ -145,7 +139,7 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
 
     @property
     def end(self) -> int:
-        return self.field.vocabulary.index[self.config.text.end]
+        return self.field.vocabulary.index[self.field.end]
 
     def metrics(self) -> dict[str, bool]:
         return {"exact_match": True, "accuracy": True, "loss": False}
@@ -171,9 +165,9 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
 
     def _markers_last(self, tokens: Sequence[str]) -> list[str]:
         """A vocabulary that is given stays as it is; others end with the unknown token. Then the markers."""
-        settings = self.config.text
+        settings, field = self.config.text, self.field
         given = tokens if settings.vocabulary else [*(t for t in tokens if t != UNKNOWN), UNKNOWN]
-        return [*given, *(marker for marker in (settings.start, settings.end) if marker not in given)]
+        return [*given, *(marker for marker in (field.start, field.end) if marker not in given)]
 
     def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:
         for record in records:
@@ -217,7 +211,7 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
 
     def collate(self, examples: Examples, key: Iterable[int], device: torch.device) -> Class2SeqBatch:
         tokens, lengths = pad(examples.rows("token", key))
-        start = self.field.vocabulary.index[self.config.text.start]
+        start = self.field.vocabulary.index[self.field.start]
         previous = shifted(np.full(len(tokens), start), tokens)
         x = self.classes.vectors([row.tolist() for row in examples.rows("class", key)], device)
         return Class2SeqBatch(x, tensor(previous, device), tensor(tokens, device), torch.from_numpy(lengths))
@@ -282,6 +276,19 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
         found = self.predict(model, self.classes.names[:3])
         return [f"{one.asked} → {one.line}" for one in found]
 
+    @torch.no_grad()
+    def _watched(self, model: Generator, examples: Examples) -> list[WatchedExample]:
+        def step(tokens: Tensor, state: Nested) -> tuple[Tensor, Nested, Tensor | None]:
+            return *model.step(tokens, state), None
+
+        found, names = [], self.field.vocabulary.tokens
+        for number in range(min(WATCHED, len(examples))):
+            batch = self.collate(examples, [number], device_of(model))
+            prompt = [self.classes.prompt(examples.store.fields["class"][number].tolist())]
+            first, start = batch.previous[0, :1], model.start(batch.classes)
+            found.append(watch(step, start, first, batch.tokens[0], source=prompt, names=names))
+        return found
+
     def state(self) -> State:
         return self.field.state() | {"classes": self.classes.names, "width": self.classes.width}
 
@@ -289,9 +296,6 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
         self.field.restore(state)
         self.classes.labels.restore(state["classes"])
         self.classes.width = int(state["width"])
-        for key in ("start", "end"):
-            if getattr(self.config.text, key) not in self.field.vocabulary:
-                raise RunError(f"the vocabulary lacks the token of text.{key}; restore it or train again")
 
     def _tokens(self, record: Record) -> list[int]:
         vocabulary = self.field.vocabulary

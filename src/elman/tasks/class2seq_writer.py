@@ -23,14 +23,13 @@ class Class2SeqWriter(Writer[Generator]):
 
     wanted = "vectors, as '0 1.5 2'"
 
-    def __init__(self, field: TextField, classes: ClassField, start: str, end: str, *, soft: bool) -> None:
+    def __init__(self, field: TextField, classes: ClassField, *, soft: bool) -> None:
         self.field, self.classes, self.soft = field, classes, soft
-        self.start_token, self.end_token = start, end
 
     def begin(self, model: Generator, prompts: Sequence[str]) -> DecodingStart:
         device = device_of(model)
         x = self.classes.vectors(self.classes.keys(prompts), device)
-        first = torch.full((len(x),), self.field.vocabulary.index[self.start_token], device=device)
+        first = torch.full((len(x),), self.field.vocabulary.index[self.field.start], device=device)
 
         def step(tokens: Tensor, state: Nested) -> StepResult:
             hidden, fed = state
@@ -41,11 +40,11 @@ class Class2SeqWriter(Writer[Generator]):
         return DecodingStart(step, first, state, fixed_step(step, model, state))
 
     def end_marker(self, settings: DecodingSettings) -> int:
-        return self.field.vocabulary.index[self.end_token]
+        return self.field.vocabulary.index[self.field.end]
 
     def never(self, settings: DecodingSettings) -> set[int]:
         index = self.field.vocabulary.index
-        return {index[self.start_token], *({index[UNKNOWN]} if UNKNOWN in index else ())}
+        return {index[self.field.start], *({index[UNKNOWN]} if UNKNOWN in index else ())}
 
     def usual_prompts(self) -> list[str]:
         return self.classes.names
@@ -53,12 +52,12 @@ class Class2SeqWriter(Writer[Generator]):
     def prediction(self, prompt: str, found: SearchResult, settings: DecodingSettings) -> Prediction:
         best, names = found.best, self.field.vocabulary.tokens
         texts = [self.field.join([names[token] for token in one.tokens]) for one in found.hypotheses]
-        out = [names[token] for token in best.tokens] + [self.end_token] * (best.stopped == "end")
+        out = [names[token] for token in best.tokens] + [self.field.end] * (best.stopped == "end")
         written = Written(
             out,
             best.log_probability,
             best.stopped,
             n_best=alternatives(found, texts, settings),
-            steps=steps_of(best, out, self.start_token, names),
+            steps=steps_of(best, out, self.field.start, names),
         )
         return Prediction(texts[0], prompt, "class", written=written)

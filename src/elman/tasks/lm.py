@@ -40,7 +40,7 @@ from elman.text.lexicon import Lexicon
 from elman.text.reading import read_text
 from elman.text.records import Record, Source
 from elman.text.store import Row
-from elman.text.vocabulary import END, START, UNKNOWN
+from elman.text.vocabulary import UNKNOWN
 
 EVALUATION_STEPS = 256  # steps of a stream that evaluation reads at once
 VALIDATION_ROWS = 16  # parts of a stream that validation on a GPU reads side by side
@@ -92,7 +92,9 @@ class Lm(Task[LanguageModel, LmBatch]):
         self.streams = config.text.context == "stream"
         self.held_out_block = HELD_OUT_LINES if self.streams else 1
         text = config.text
-        self.field = TextField(text, vectors=text.vectors, reverse=text.reversed)
+        self.field = TextField(
+            text, vectors=text.vectors, reverse=text.reversed, start=text.start, end=text.end
+        )
         self.text_fields = {"": self.field}
         self.writer = LmWriter(self.field, streams=self.streams)
         self.generation = Generation(self.writer)
@@ -101,7 +103,11 @@ class Lm(Task[LanguageModel, LmBatch]):
     @property
     def start(self) -> int:
         """What stands before the first token: in a stream the end of the line before."""
-        return self.field.vocabulary.id(END if self.streams else START)
+        return self.field.vocabulary.id(self.field.end if self.streams else self.field.start)
+
+    @property
+    def end(self) -> int:
+        return self.field.vocabulary.id(self.field.end)
 
     def metrics(self) -> dict[str, bool]:
         return {"loss": False, "perplexity": False, "accuracy": True}
@@ -133,7 +139,7 @@ class Lm(Task[LanguageModel, LmBatch]):
 
     def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:
         """The tokens of every line and the end marker; a stream begins with the start marker."""
-        end = self.field.vocabulary.id(END)
+        end = self.end
         first = [self.start] if self.streams else []
         for record in records:
             yield {"token": [*first, *self.field.ids(record.fields["text"]), end]}
@@ -246,7 +252,7 @@ class Lm(Task[LanguageModel, LmBatch]):
     def _letters(self, examples: Examples) -> int:
         """The characters that are predicted, the ends of lines among them."""
         ids, names = examples.store.fields["token"].values, self.field.vocabulary.tokens
-        ends = ids == self.field.vocabulary.id(END)
+        ends = ids == self.end
         return len(self.field.join([names[i] for i in ids[~ends]])) + int(ends.sum()) - self.streams
 
     @torch.no_grad()
@@ -257,13 +263,16 @@ class Lm(Task[LanguageModel, LmBatch]):
 
         A reader, which learns, reads one text after the other, and goes on from each in a stream.
         """
-        end, device = self.field.vocabulary.id(END), device_of(model)
+        end, device = self.end, device_of(model)
         split = [self.field.split(text) for text in texts]
         rows = [np.array([*self.field.vocabulary.ids(tokens), end]) for tokens in split]
         if reader is not None:
             lines = (tensor(np.array([self.start, *row]), device) for row in rows)
             found = [reader.read(line, carry=self.streams)[1].tolist() for line in lines]
-            return [[*zip([*own, END], one, strict=True)] for own, one in zip(split, found, strict=True)]
+            return [
+                [*zip([*own, self.field.end], one, strict=True)]
+                for own, one in zip(split, found, strict=True)
+            ]
         scored: list[list[tuple[str, float]]] = [[] for _ in texts]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
         size, tokens = self.together, self.positions
@@ -274,7 +283,7 @@ class Lm(Task[LanguageModel, LmBatch]):
             log_probs = model.logits(real).log_softmax(-1)
             values = iter(log_probs.gather(1, targets[:, None])[:, 0].tolist())
             for i in chosen:
-                scored[i] = [(token, next(values)) for token in [*split[i], END]]
+                scored[i] = [(token, next(values)) for token in [*split[i], self.field.end]]
         return scored
 
     def predict(

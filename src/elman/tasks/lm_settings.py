@@ -11,6 +11,7 @@ from elman.config import (
     Config,
     Count,
     DecodingSettings,
+    MarkerSettings,
     ModelSettings,
     NonNegative,
     Positive,
@@ -25,7 +26,10 @@ from elman.config import (
 from elman.text.reading import formats
 
 
-class LmText(TextSettings):
+class LmText(MarkerSettings, TextSettings):
+    start: Annotated[str, ReadIf("text.context", ("sentence",))] = setting(
+        "<s>", "the token that stands before a sequence; a stream has the end of the line before"
+    )
     context: Literal["stream", "sentence"] = setting(
         "stream", "read on from line to line with the state carried over, or every line for itself"
     )

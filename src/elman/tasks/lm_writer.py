@@ -16,7 +16,7 @@ from elman.tasks.generation import DecodingStart, Writer, alternatives, fixed_st
 from elman.tasks.predictions import Prediction, Step, Written
 from elman.text.batches import pad
 from elman.text.fields import TextField
-from elman.text.vocabulary import END, PAD, START, UNKNOWN
+from elman.text.vocabulary import PAD, UNKNOWN
 
 
 class LmWriter(Writer[LanguageModel]):
@@ -49,13 +49,13 @@ class LmWriter(Writer[LanguageModel]):
     def end_marker(self, settings: DecodingSettings) -> int:
         """In a stream of characters a line's end is one more of them: nothing ends it but a stop."""
         endless = self.streams and self.field.unit.grain == "character" and "\n" not in settings.stop
-        return self.field.vocabulary.id(PAD if endless else END)
+        return self.field.vocabulary.id(PAD if endless else self.field.end)
 
     def line_end(self) -> int:
-        return self.field.vocabulary.id(END)
+        return self.field.vocabulary.id(self.field.end)
 
     def never(self, settings: DecodingSettings) -> set[int]:
-        return {self.field.vocabulary.id(marker) for marker in (PAD, UNKNOWN, START)}
+        return {self.field.vocabulary.id(marker) for marker in (PAD, UNKNOWN, self.field.start)}
 
     def usual_prompts(self) -> list[str]:
         return [""]
@@ -71,7 +71,7 @@ class LmWriter(Writer[LanguageModel]):
         best, tokens, names = found.best, self._tokens(found.best), self.field.vocabulary.tokens
         text = self.field.join(tokens)
         texts = (self.field.join(self._tokens(one)) for one in found.hypotheses)
-        out = [*tokens, END] if best.stopped == "end" else tokens
+        out = [*tokens, self.field.end] if best.stopped == "end" else tokens
         written = Written(
             tokens,
             best.log_probability,
@@ -100,12 +100,12 @@ class LmWriter(Writer[LanguageModel]):
 
     def tokens_before(self, prompt: str) -> list[int]:
         """The start and the tokens of a prompt; in a stream each line follows the end of one."""
-        start = self.field.vocabulary.id(END if self.streams else START)
+        start = self.field.vocabulary.id(self.field.end if self.streams else self.field.start)
         lines = [self.field.ids(line) for line in prompt.split("\n")]
         if not self.streams:
             return [start, *(token for line in lines for token in line)]
         return [token for line in lines for token in (start, *line)]
 
     def _tokens(self, hypothesis: Hypothesis) -> list[str]:
-        names, end = self.field.vocabulary.tokens, self.field.vocabulary.id(END)
+        names, end = self.field.vocabulary.tokens, self.line_end()
         return ["\n" if token == end else names[token] for token in hypothesis.tokens]

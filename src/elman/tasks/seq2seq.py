@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -21,7 +22,7 @@ from elman.tasks.examples import Examples, packed, shifted, tensor, unpacked
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.predictions import Prediction, Written
 from elman.tasks.seq2seq_defaults import shared_script, usual_settings, whole_features
-from elman.tasks.seq2seq_evaluation import Seq2SeqBatch, mean_losses, references_of
+from elman.tasks.seq2seq_evaluation import Seq2SeqBatch, mean_losses, references_of, watched_pairs
 from elman.tasks.seq2seq_settings import PARTS, Seq2SeqDecoding, Seq2SeqSettings, forcing
 from elman.tasks.seq2seq_writer import Seq2SeqWriter
 from elman.tasks.statistics import Statistics
@@ -32,7 +33,7 @@ from elman.text.lexicon import Lexicon
 from elman.text.reading import read_fields
 from elman.text.records import Record, Source
 from elman.text.store import Row
-from elman.text.vocabulary import END, PAD, START, UNKNOWN
+from elman.text.vocabulary import PAD, UNKNOWN
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
@@ -60,7 +61,13 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
             self.unrecordable = "training.teacher_forcing changes from update to update"
         text = config.text
         self.source, self.target = (
-            TextField(text.side(name), vectors=text.side(name).vectors, remove=getattr(text, name).remove)
+            TextField(
+                text.side(name),
+                vectors=text.side(name).vectors,
+                remove=getattr(text, name).remove,
+                start=text.start,
+                end=text.end,
+            )
             for name in SIDES
         )
         self.source.whole = text.source.whole
@@ -68,6 +75,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         self.writer = Seq2SeqWriter(self.source, self.target, naive=config.model.form == "naive")
         self.writer.attend(config.model.attention not in (None, "none"))
         self.generation, self.axes = Generation(self.writer), self._axes
+        self.watched = partial(watched_pairs, self)
 
     @property
     def shared(self) -> bool:
@@ -109,7 +117,9 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         self.writer.longest_pair = longest, seen.longest
         both = counts["source"] + counts["target"]
         seen.types = len(both)
-        if markers := [marker for marker in (START, END, PAD) if counts["target"][marker]]:
+        if markers := [
+            marker for marker in (self.target.start, self.target.end, PAD) if counts["target"][marker]
+        ]:
             seen.notes.append(
                 f"target: the texts hold {', '.join(markers)}, which no output has: Elman sets its markers "
                 "itself; text.target.remove takes those out"
@@ -120,7 +130,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         else:
             for name in SIDES:
                 seen.notes += _vocabulary(self.text_fields[name], counts[name], name)
-        self.target.counts[self.target.vocabulary.id(END)] = seen.examples
+        self.target.counts[self.target.vocabulary.id(self.target.end)] = seen.examples
         return seen
 
     def _look_at(self, records: Iterable[Record], seen: Statistics) -> None:
@@ -144,7 +154,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
 
     def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:
         """Tokens of both sides, and both texts: a source as it stands, a target as a reference should."""
-        end = self.target.vocabulary.id(END)
+        end = self.target.vocabulary.id(self.target.end)
         for record in records:
             source, target = (self._split(record, name) for name in SIDES)
             yield {

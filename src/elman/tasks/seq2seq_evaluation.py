@@ -6,11 +6,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from elman.decoding.rows import Nested
 from elman.models.losses import output_loss
 from elman.models.seq2seq import Seq2Seq as Model
+from elman.models.seq2seq import Source
 from elman.tasks.base import Measures, Task
 from elman.tasks.buckets import Counts, bucket, checked, real_targets, widened
 from elman.tasks.examples import Examples, device_of, unpacked
+from elman.tasks.watched import WATCHED, StepOutput, WatchedExample, watch
 from elman.tensors.rows import real_rows
 from elman.text.vocabulary import MARKERS
 
@@ -105,3 +108,21 @@ def mean_losses(task: PairTask, model: Model, examples: Examples) -> Measures:
         "exposure_gap": (own_loss - loss) / tokens,
         "tokens": tokens,
     }
+
+
+@torch.no_grad()
+def watched_pairs(task: Task[Model, Seq2SeqBatch], model: Model, examples: Examples) -> list[WatchedExample]:
+    """The first pairs, with the truth fed and with its own outputs fed."""
+    found = []
+    for number in range(min(WATCHED, len(examples))):
+        batch = task.collate(examples, [number], device_of(model))
+        source = model.read(batch.sources, batch.source_lengths)
+        read, names = (task.text_fields[side].vocabulary.tokens for side in ("source", "target"))
+        words = [read[one] for one in batch.sources[0].tolist()]
+
+        def step(tokens: Tensor, state: Nested, source: Source = source) -> StepOutput:
+            return model.step(tokens, state, source)
+
+        first, truth = batch.previous[0, :1], batch.targets[0]
+        found.append(watch(step, model.begin(source), first, truth, source=words, names=names))
+    return found

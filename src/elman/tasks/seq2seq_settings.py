@@ -15,6 +15,7 @@ from elman.config import (
     Count,
     DecodingSettings,
     EvaluationSettings,
+    MarkerSettings,
     ModelSettings,
     NetworkSettings,
     NonNegative,
@@ -74,7 +75,7 @@ class SourceText(SideText):
     )
 
 
-class Seq2SeqText(TextSettings):
+class Seq2SeqText(MarkerSettings, TextSettings):
     tune_vectors: Annotated[
         bool, ReadIf("text.vectors", others=("text.source.vectors", "text.target.vectors"))
     ] = setting(True, "train the pretrained vectors on; false: frozen")

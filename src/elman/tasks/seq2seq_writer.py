@@ -21,7 +21,7 @@ from elman.tasks.predictions import Looked, Prediction, Written, named_nodes
 from elman.tasks.seq2seq_settings import Seq2SeqDecoding
 from elman.text.batches import pad, plan_batches
 from elman.text.fields import TextField
-from elman.text.vocabulary import END, PAD, START, UNKNOWN
+from elman.text.vocabulary import PAD, UNKNOWN
 
 DECODED = 16_000  # positions of the texts that are decoded at once
 SHORTEST = 50  # tokens that an output may have at least, if no setting says less
@@ -56,7 +56,7 @@ class Seq2SeqWriter(Writer[Seq2Seq]):
         That is the start marker, which for a single network separates source and target. The naive form has
         no separator: it goes on from the last token of the source.
         """
-        start = self.field.vocabulary.id(START)
+        start = self.field.vocabulary.id(self.field.start)
         if not self.naive:
             return list(rows), np.full(len(rows), start)
         return [np.concatenate([[start], row[:-1]]) for row in rows], np.array([row[-1] for row in rows])
@@ -86,10 +86,10 @@ class Seq2SeqWriter(Writer[Seq2Seq]):
         return DecodingStart(step, tensor(first, device), model.begin(source), fixed)
 
     def end_marker(self, settings: DecodingSettings) -> int:
-        return self.field.vocabulary.id(END)
+        return self.field.vocabulary.id(self.field.end)
 
     def never(self, settings: DecodingSettings) -> set[int]:
-        markers = (PAD, START) if self.copies(settings) else (PAD, START, UNKNOWN)
+        markers = [PAD, self.field.start, *(() if self.copies(settings) else (UNKNOWN,))]
         return set(self.field.vocabulary.ids(markers))
 
     def batches(self, prompts: Sequence[str], most: int) -> Iterable[Sequence[int]]:
@@ -137,8 +137,8 @@ class Seq2SeqWriter(Writer[Seq2Seq]):
         """Step by step: where attention looked, what else could have come, and the whole search."""
         best, names = found.best, self.field.vocabulary.tokens
         words = self.source.split(source)
-        out = [*written.tokens, END] if best.stopped == "end" else written.tokens
-        steps = steps_of(best, out, words[-1] if self.naive else START, names) or []
+        out = [*written.tokens, self.field.end] if best.stopped == "end" else written.tokens
+        steps = steps_of(best, out, words[-1] if self.naive else self.field.start, names) or []
         fed = [step.fed for step in steps[:1]] + [names[token] for token in best.tokens]
         steps = [
             step._replace(fed=token) for step, token in zip(steps, fed, strict=False)

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.config import TextSettings, VocabularySettings
-from elman.errors import LabelError, nearest
+from elman.errors import LabelError, RunError, nearest
 from elman.text.files import Repairs
 from elman.text.lexicon import Lexicon
 from elman.text.records import Record
 from elman.text.units.base import PIECES, Unit, empty_unit, unit_from_json, unit_to_json
 from elman.text.vectors import Vectors, coverage, read_vectors, wanted_forms
-from elman.text.vocabulary import MARKERS, UNKNOWN, Vocabulary
+from elman.text.vocabulary import END, MARKERS, PAD, START, UNKNOWN, Vocabulary
 
 LARGEST = 50_000  # entries of a vocabulary whose size is not set
 FREQUENT_VECTORS = 50_000  # vectors of a file's first words that are kept beside those of the training data
@@ -46,14 +46,19 @@ class TextField:
         vectors: str | None = None,
         remove: str | None = None,
         reverse: bool = False,
+        start: str = START,
+        end: str = END,
     ) -> None:
         """
         Args:
             vectors: a file of pretrained vectors.
             remove: a regular expression; what it matches is taken out of every text.
             reverse: the tokens of a text stand from its last to its first.
+            start, end: the markers before and after a text, as they are spelt.
         """
         self.vectors, self.reverse = vectors, reverse
+        self.start, self.end = start, end
+        self.markers = (PAD, UNKNOWN, start, end)
         self.settle(settings)
         self._remove = re.compile(remove) if remove else None
         self.whole: str | None = None  # a regular expression: what it matches is one token
@@ -143,14 +148,13 @@ class TextField:
         settings = self.settings
         if settings.vocabulary:
             chosen = [*dict.fromkeys(map(str.lower, settings.vocabulary))] if lower else settings.vocabulary
-            tokens = [*MARKERS, *(token for token in chosen if token not in MARKERS)]
+            tokens = [*self.markers, *(token for token in chosen if token not in self.markers)]
             self.vocabulary = Vocabulary(tokens if arrange is None else arrange(chosen))
         else:
             least, alphabet = settings.min_count or rare, self.unit.alphabet()
             size = None if self.unit.learned else settings.vocabulary_size or limit
-            built = Vocabulary.build(
-                counts, min_count=least, size=size, markers=arrange is None, alphabet=alphabet
-            )
+            markers = self.markers if arrange is None else ()
+            built = Vocabulary.build(counts, min_count=least, size=size, markers=markers, alphabet=alphabet)
             tokens = self._with_kept(built.tokens, size, lower=lower or bool(settings.lowercase))
             self.vocabulary = Vocabulary(tokens if arrange is None else arrange(tokens))
         self.counts = [counts[token] for token in self.vocabulary.tokens]
@@ -171,7 +175,8 @@ class TextField:
         not all have room, it is those that the training data lack which go, the last ones first.
         """
         if (self.unit_name, self.settings.unit_options) == (other.unit_name, other.settings.unit_options):
-            known = (token for token in other.vocabulary.tokens if token not in MARKERS)
+            markers = {*self.markers, *other.markers}
+            known = (token for token in other.vocabulary.tokens if token not in markers)
             self.kept = [*dict.fromkeys([*self.kept, *known])]
             if other.unit.learned:
                 self.unit, self._unit_kept = other.unit, True
@@ -184,9 +189,10 @@ class TextField:
         new, old = set(built), set(kept)
         room = len(kept) if size is None else max(0, size - len(built))
         spare = set([token for token in kept if token not in new][:room])
-        markers = [token for token in built if token in MARKERS]
+        markers = [token for token in built if token in self.markers]
         known = [token for token in kept if token in new or token in spare]
-        return [*markers, *known, *(token for token in built if token not in old and token not in MARKERS)]
+        placed = old.union(markers)
+        return [*markers, *known, *(token for token in built if token not in placed)]
 
     def share(self, other: TextField) -> None:
         """Take over all that the other field has learned; what is taken out of a text stays one's own."""
@@ -209,6 +215,9 @@ class TextField:
         self.vocabulary = Vocabulary.from_json(state["tokens"])
         self.counts = list(state.get("counts", ()))
         self.vector_width = int(state.get("vector_width", 0))
+        for name, marker in (("start", self.start), ("end", self.end)):
+            if marker not in self.vocabulary:
+                raise RunError(f"the vocabulary lacks the token of text.{name}; restore it or train again")
 
     def unit_state(self) -> State | None:
         """What the unit has learned; None where it learns nothing."""
@@ -322,7 +331,7 @@ class LabelField:
 
     def build(self, counts: Counter[str]) -> None:
         self.counts = counts
-        self.vocabulary = Vocabulary.build(counts, markers=False)
+        self.vocabulary = Vocabulary.build(counts, markers=())
 
     def known(self, labels: Sequence[str]) -> tuple[list[int], list[str]]:
         """The numbers of labels, −1 for one that training never saw; and the unseen ones, in order."""

@@ -13,9 +13,9 @@ PAD, UNKNOWN, START, END = MARKERS = ("<pad>", "<unk>", "<s>", "</s>")
 class Vocabulary:
     """Tokens in a fixed order; the place of a token is its id.
 
-    A vocabulary of tokens begins with the four markers. A token of the data that is spelt like a marker
-    (the Penn Treebank's ``<unk>``) is that marker. A vocabulary of labels has no markers, and a label
-    that it does not have is an error.
+    A vocabulary of tokens begins with four markers, of which users may spell the last two. A token of the
+    data that is spelt like a marker (the Penn Treebank's ``<unk>``) is that marker. A vocabulary of labels
+    has no markers, and a label that it does not have is an error.
 
     >>> words = Vocabulary.build({"the": 9, "cat": 2, "rat": 2, "of": 1}, min_count=2)
     >>> words.tokens
@@ -42,7 +42,7 @@ class Vocabulary:
         *,
         min_count: int = 1,
         size: int | None = None,
-        markers: bool = True,
+        markers: Sequence[str] = MARKERS,
         alphabet: Iterable[str] = (),
     ) -> Vocabulary:
         """By falling count, then by text, so that equal counts give equal vocabularies.
@@ -50,7 +50,7 @@ class Vocabulary:
         Tokens seen fewer than ``min_count`` times are left out. ``size`` is the most entries there may
         be, markers and all. The tokens of ``alphabet`` are in whatever their counts.
         """
-        first = MARKERS if markers else ()
+        first = tuple(markers)
         alphabet = set(alphabet).difference(first)
         frequent = (token for token, count in counts.items() if count >= min_count)
         others = sorted(set(frequent).difference(first, alphabet), key=lambda token: (-counts[token], token))

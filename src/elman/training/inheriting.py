@@ -20,7 +20,10 @@ OPEN = (
     "backend",
 )  # of words, which are kept anyhow; of a machine
 SHAPING = (  # of a network that reads tokens, in all tasks
-    *(f"text.{name}" for name in ("unit", "unit_options", "lowercase", "vectors", "tune_vectors")),
+    *(
+        f"text.{name}"
+        for name in ("unit", "unit_options", "lowercase", "vectors", "tune_vectors", "start", "end")
+    ),
     *(f"model.{name}" for name in ("cell", "cell_options", "hidden", "layers", "embedding", "initial_state")),
 )
 OPTIONS = "_options"

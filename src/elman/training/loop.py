@@ -261,6 +261,7 @@ class Trainer:
             measures = self.task.evaluate(self.model, self.dev, quick=True)
             self._check_finite(measures)
             samples = self.task.samples(self.model, self.dev)
+            watched = self.task.watched(self.model, self.dev)
         now = self.position
         value, loss = float(measures[self.metric]), float(measures["loss"])
         rank = value if self.higher_is_better else -value, -loss
@@ -280,7 +281,7 @@ class Trainer:
         )
         if self.settings.patience is not None and waited >= self.settings.patience and now.finished is None:
             self._lose_patience()
-        return Validation(measures, samples, improved, time.perf_counter() - start)
+        return Validation(measures, samples, watched, improved, time.perf_counter() - start)
 
     def _calibration(self, measures: Measures) -> dict[str, Any] | None:
         """What the validation says about probabilities; on what it was trained with a model is too sure."""

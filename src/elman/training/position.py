@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elman.tasks.base import Measures
+from elman.tasks.watched import WatchedExample
 from elman.training.numbers import UpdateNumbers
 
 
@@ -76,6 +77,7 @@ class Validation:
 
     measures: Measures
     samples: list[str]
+    watched: list[WatchedExample]
     improved: bool
     seconds: float
 

@@ -122,6 +122,7 @@ class Session:
                 **scalars,
                 "improved": event.improved,
                 "samples": event.samples,
+                **({"watched": [one.as_json() for one in event.watched]} if event.watched else {}),
                 "time": {"seconds": self.seconds, "validation_seconds": event.seconds},
             }
         )

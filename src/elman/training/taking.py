@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from elman.errors import ConfigError
 from elman.layers.rnn import RNN
 from elman.tasks.base import AnyTask, Axes
-from elman.text.vocabulary import MARKERS
 from elman.training.layer_taking import Span, take_layers
 from elman.training.origin import Origin
 
@@ -141,8 +140,9 @@ class _Taking:
         rows, place = _common(self.old_axes[names[1]][0], tokens)
         columns = slice(self.offset, self.offset + theirs.shape[1])
         ours[place, columns] = theirs[rows]
-        count = sum(tokens[one] not in MARKERS for one in place.tolist())
-        total = sum(one not in MARKERS for one in tokens)
+        markers = next(iter(self.task.text_fields.values())).markers
+        count = sum(tokens[one] not in markers for one in place.tolist())
+        total = sum(one not in markers for one in tokens)
         self.found.taken.append(f"embedding {_share(count, total)} {self._noun(total)}")
         if count < total:
             self.found.words.append(self._words(total - count))
