@@ -60,8 +60,8 @@ class Proof:
             f"proof: {self.equal:,} of {self.lines:,} answers equal, log-probabilities within "
             f"{self.largest_difference:.1e}",
             f"size: {self.bytes / 1e6:.2f} MB",
-            f"speed: {self.lines_per_second:,.0f} lines a second; torch {self.torch_one_by_one:,.0f} one by one, "
-            f"{self.torch_batched:,.0f} in batches, on one thread",
+            f"speed: {self.lines_per_second:,.0f} lines a second; torch on one thread "
+            f"{self.torch_one_by_one:,.0f} one by one, {self.torch_batched:,.0f} in batches",
         ]
         if self.accuracy is not None and self.accuracy_model is not None:
             found.append(f"accuracy: {self.accuracy:.2%}; the model's {self.accuracy_model:.2%}")
@@ -148,12 +148,12 @@ def check_proof(proof: Proof, options: ExportOptions) -> None:
         raise ExportError(
             f"log-probabilities are {proof.largest_difference:.2e} apart from the model's, more than {NEAR:g}"
         )
-    if proof.accuracy is not None and proof.accuracy_model is not None:
-        if 100 * (proof.accuracy_model - proof.accuracy) > POINTS:
-            raise ExportError(
-                f"the accuracy is {proof.accuracy:.2%}, more than {POINTS} points below the model's "
-                f"{proof.accuracy_model:.2%}; export it without --int8"
-            )
+    before, after = proof.accuracy_model, proof.accuracy
+    if before is not None and after is not None and 100 * (before - after) > POINTS:
+        raise ExportError(
+            f"the accuracy is {after:.2%}, more than {POINTS} points below the model's {before:.2%}; "
+            "export it without --int8"
+        )
 
 
 def distance(one: Answer, other: Answer) -> float:
