@@ -23,6 +23,7 @@ RANKS = {
     "attention": 3,
     "text": 3,
     "layers": 4,
+    "runtime": 4,
     "models": 5,
     "decoding": 5,
     "metrics": 5,

@@ -82,7 +82,9 @@ def equations_of(rnn: RNN, cell: Cell) -> Equations:
     return add_zoneout(equations, noise.rates) if noise.rates else equations
 
 
-def write_step(g: GraphWriter, cell: Cell, equations: Equations, parts: str, states: Sequence[str]) -> list[str]:
+def write_step(
+    g: GraphWriter, cell: Cell, equations: Equations, parts: str, states: Sequence[str]
+) -> list[str]:
     """The new states (N, H) from input parts (N, ·) and states, as the equations say."""
     H, _, W_h = cell.hidden_size, *cell.weights()[1:3]
     x = dict(zip(equations.inputs, _blocks(g, parts, len(equations.inputs), H), strict=True))
@@ -234,7 +236,8 @@ def _write_native(
     if kind == "GRU":
         options["linear_before_reset"] = 1
     initial = [
-        g.concat([g.op("Unsqueeze", start[n], first) for start in starts], 0) for n in range(len(cells[0].state))
+        g.concat([g.op("Unsqueeze", start[n], first) for start in starts], 0)
+        for n in range(len(cells[0].state))
     ]
     short = g.op("Cast", lengths, to=6)  # int32
     W, R = (stacked([rows(cell, name) for cell in cells]) for name in ("W_x", "W_h"))
@@ -252,9 +255,13 @@ def _write_scan(
     """The equations of a cell step by step over (T, B, D): outputs (T, B, ·), and the final states."""
     equations = equations_of(rnn, cell)
     parts = write_parts(g, cell, x)
-    T = g.op("Squeeze", g.op("Slice", g.op("Shape", x), *(np.array([n], np.int64) for n in (0, 1, 0))), LAST * 0)
+    T = g.op(
+        "Squeeze", g.op("Slice", g.op("Shape", x), *(np.array([n], np.int64) for n in (0, 1, 0))), LAST * 0
+    )
     steps = g.op("Unsqueeze", g.op("Range", 0, T, 1), np.array([1], np.int64))  # (T, 1)
-    real = g.op("Unsqueeze", g.op("Less", steps, g.op("Unsqueeze", lengths, LAST * 0)), np.array([2], np.int64))
+    real = g.op(
+        "Unsqueeze", g.op("Less", steps, g.op("Unsqueeze", lengths, LAST * 0)), np.array([2], np.int64)
+    )
     body, H = g.body(), cell.hidden_size
     prefix = body._fresh("loop")
     old = [body.input(f"{prefix}_{name}", "float", None, H) for name in cell.state]

@@ -32,7 +32,9 @@ def index(*numbers: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 def recurrent(network: Any) -> RNN:
     if not isinstance(network, RNN):
-        raise ExportError(f"model.network is {type(network).__name__}, which is not recurrent; train with rnn")
+        raise ExportError(
+            f"model.network is {type(network).__name__}, which is not recurrent; train with rnn"
+        )
     return network
 
 
@@ -174,7 +176,9 @@ def lm_log_probabilities(g: GraphWriter, model: LanguageModel, y: str) -> str:
     assert weight is not None
     assert model.bias is not None
     y = y if model.bridge is None else g.linear(y, model.bridge)
-    return g.op("LogSoftmax", g.op("Add", g.op("MatMul", y, turned(g, weight)), g.weight(model.bias)), axis=-1)
+    return g.op(
+        "LogSoftmax", g.op("Add", g.op("MatMul", y, turned(g, weight)), g.weight(model.bias)), axis=-1
+    )
 
 
 def turned(g: GraphWriter, weight: Any) -> str:
