@@ -1,4 +1,4 @@
-"""``--to onnx``: graphs for onnxruntime, and what reads texts for them: a folder that ``elman.runtime`` opens."""
+"""``--to onnx``: graphs for onnxruntime, and what reads texts for them, as ``elman.runtime`` opens it."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def writing_json(task: Any, field: TextField) -> Json:
     kind = STRATEGIES.get(type(strategy))
     if kind is None:
         raise ExportError(
-            f"decoding.strategy is {settings.strategy!r}; an export writes with {', '.join(STRATEGIES.values())}"
+            f"decoding.strategy is {settings.strategy!r}; ONNX is written with {', '.join(STRATEGIES.values())}"
         )
     end = writer.end_marker(settings)
     tokens = {

@@ -1,4 +1,4 @@
-"""Recurrent networks as nodes: native operators where they are exactly the cell, a Scan of its equations else."""
+"""Recurrent networks as nodes: native operators where these are the cell, else a Scan of its equations."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def _write_native(
     for cell in cells:
         zero = torch.zeros(H)
         own = [cell.block("b", gate) if cell.b is not None else zero for gate in order]
-        last = [cell.m.detach() if kind == "GRU" and cell.vectors else zero]
+        last = [cell.get_parameter("m").detach() if kind == "GRU" and cell.vectors else zero]
         biases.append(torch.cat([*own, *[zero] * (len(order) - 1), *last]))
     options: dict[str, Any] = {"hidden_size": H}
     options["direction"] = "bidirectional" if len(cells) == 2 else "forward"

@@ -191,7 +191,8 @@ def adaptive_log_probabilities(g: GraphWriter, adaptive: AdaptiveSoftmax, y: str
     head = g.op("LogSoftmax", g.linear(y, softmax.head), axis=-1)
     first, *clusters = g.split(head, [cutoffs[0], *[1] * len(softmax.tail)])
     parts = [first]
-    for cluster, (narrow, wide) in zip(clusters, softmax.tail, strict=True):
+    for cluster, tail in zip(clusters, softmax.tail, strict=True):
+        narrow, wide = tail.children()
         own = g.op("LogSoftmax", g.linear(g.linear(y, narrow), wide), axis=-1)
         parts.append(g.op("Add", own, cluster))
     return g.concat(parts)
@@ -268,7 +269,7 @@ def seq2seq_graphs(model: Seq2Seq, *, int8: bool) -> Graphs:
         a = GraphWriter(int8=int8)
         context, weights = attend(a, model.attention, a.input("query", "float", "N", None), *memory_inputs(a))
         a.output("context", context, "float", "N", None)
-        a.output("weights", weights, "float", "N", "S")
+        a.output("weights_after", weights, "float", "N", "S")
         found["attention"] = a
     return found
 

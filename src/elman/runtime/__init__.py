@@ -1,4 +1,4 @@
-"""Exported models without torch: ``elman.runtime.load(folder).predict(texts)``; onnxruntime and numpy do it."""
+"""Exported models without torch: ``elman.runtime.load(folder).predict(texts)``."""
 
 from elman.runtime.base import Exported, Prediction
 from elman.runtime.loading import load

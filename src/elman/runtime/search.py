@@ -1,4 +1,4 @@
-"""The search of a model that writes, in numpy: greedy, beam and drawing, with the same rules as in training."""
+"""The search of a model that writes, in numpy: greedy, beam and drawing, with the rules of ``decoding.*``."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Live:
 
     @property
     def length(self) -> int:
-        return self.tokens.shape[1]
+        return int(self.tokens.shape[1])
 
 
 @dataclass

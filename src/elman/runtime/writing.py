@@ -139,8 +139,8 @@ class Seq2Seq(WritingModel):
 
     def longest(self, prompts: Sequence[str]) -> int:
         sources, targets = self.said["longest_pair"]
-        longer = int(self.lengths(prompts).max(initial=0)) / max(1, sources)
-        return max(int(self.said["longest"]), math.ceil(2 * targets * max(1.0, longer)))
+        longer = int(self.lengths(prompts).max(initial=0)) / max(1, int(sources))
+        return max(int(self.said["longest"]), math.ceil(2 * int(targets) * max(1.0, longer)))
 
     def sources(self, prompts: Sequence[str]) -> Integers:
         return self.lengths(prompts)
