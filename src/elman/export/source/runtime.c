@@ -1,0 +1,102 @@
+/* Products of a vector and a matrix, and what is done with whole vectors. A matrix lies in panels of COLUMNS
+   columns, each row of a panel after the other, so that it is read from its first number to its last. */
+#define COLUMNS 32
+#define UNUSED_HERE
+
+#if defined(__GNUC__)
+#if defined(__AVX512F__)
+#define LANES 16
+#elif defined(__AVX__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
+typedef float Lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+#define PARTS (COLUMNS / LANES)
+
+/* y += x W for x of `depth` numbers; y and W have `width` columns, a multiple of COLUMNS. */
+static void multiply(float *restrict y, const float *restrict x, int depth, const float *restrict w, int width) {
+  for (int c = 0; c < width; c += COLUMNS) {
+    Lanes sum[PARTS];
+    for (int p = 0; p < PARTS; p++) sum[p] = *(const Lanes *)(y + c + p * LANES);
+    for (int d = 0; d < depth; d++, w += COLUMNS) {
+      const float a = x[d];
+      for (int p = 0; p < PARTS; p++) sum[p] += a * *(const Lanes *)(w + p * LANES);
+    }
+    for (int p = 0; p < PARTS; p++) *(Lanes *)(y + c + p * LANES) = sum[p];
+  }
+}
+#else
+static void multiply(float *restrict y, const float *restrict x, int depth, const float *restrict w, int width) {
+  for (int c = 0; c < width; c += COLUMNS)
+    for (int d = 0; d < depth; d++, w += COLUMNS)
+      for (int j = 0; j < COLUMNS; j++) y[c + j] += x[d] * w[j];
+}
+#endif
+
+/* The same for weights in 8 bits; a row has one scale for all of its columns. */
+static void multiply8(float *restrict y, const float *restrict x, int depth, const int8_t *restrict w,
+                      const float *restrict scale, int width) {
+  for (int c = 0; c < width; c += COLUMNS) {
+    float sum[COLUMNS];
+    for (int j = 0; j < COLUMNS; j++) sum[j] = y[c + j];
+    for (int d = 0; d < depth; d++, w += COLUMNS) {
+      const float a = x[d] * scale[d];
+      for (int j = 0; j < COLUMNS; j++) sum[j] += a * (float)w[j];
+    }
+    for (int j = 0; j < COLUMNS; j++) y[c + j] = sum[j];
+  }
+}
+
+static void copy(float *to, const float *from, int count) {
+  for (int i = 0; i < count; i++) to[i] = from[i];
+}
+
+static void copy8(float *to, const int8_t *from, float scale, int count) {
+  for (int i = 0; i < count; i++) to[i] = scale * (float)from[i];
+}
+
+static void fill(float *to, float value, int count) {
+  for (int i = 0; i < count; i++) to[i] = value;
+}
+
+static void apply_tanh(float *x, int count) {
+  for (int i = 0; i < count; i++) x[i] = hyperbolic_tangent(x[i]);
+}
+
+static float dot(const float *a, const float *b, int count) {
+  float sums[8] = {0}, total = 0.0f;
+  int i = 0;
+  for (; i + 8 <= count; i += 8)
+    for (int j = 0; j < 8; j++) sums[j] += a[i + j] * b[i + j];
+  for (; i < count; i++) total += a[i] * b[i];
+  for (int j = 0; j < 8; j++) total += sums[j];
+  return total;
+}
+
+static float largest(const float *x, int count) {
+  float most = x[0];
+  for (int i = 1; i < count; i++) most = x[i] > most ? x[i] : most;
+  return most;
+}
+
+static void softmax(float *x, int count) {
+  const float most = largest(x, count);
+  float total = 0.0f;
+  for (int i = 0; i < count; i++) x[i] = exponential(x[i] - most);
+  for (int i = 0; i < count; i++) total += x[i];
+  for (int i = 0; i < count; i++) x[i] /= total;
+}
+
+/* log Σ exp(x) */
+static double log_total(const float *x, int count) {
+  const float most = largest(x, count);
+  double total = 0.0;
+  for (int i = 0; i < count; i++) total += (double)exponential(x[i] - most);
+  return (double)most + log_of(total);
+}
+
+static void log_softmax(float *x, int count) {
+  const float total = (float)log_total(x, count);
+  for (int i = 0; i < count; i++) x[i] -= total;
+}
