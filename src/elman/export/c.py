@@ -10,14 +10,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from elman.errors import ExportError
+from elman.export.c_classify import emit_classify
 from elman.export.c_seq2seq import emit_seq2seq
+from elman.export.c_tag import emit_tag
 from elman.export.options import Answer, Answering, ExportOptions
 from elman.export.program import Program, source
 from elman.predictor import Predictor
 from elman.storage.files import write_text
 
 Emit = Callable[[Program, Predictor, int], None]
-TASKS: dict[str, Emit] = {"seq2seq": emit_seq2seq}
+TASKS: dict[str, Emit] = {"classify": emit_classify, "seq2seq": emit_seq2seq, "tag": emit_tag}
 BYTES = 64  # of a line for each token that it may have
 ERRORS = {
     "NOT_UTF8": (-1, "not UTF-8"),
@@ -103,7 +105,7 @@ def program_text(predictor: Predictor, options: ExportOptions) -> tuple[str, str
         source("answer.c"),
     ]
     if not options.freestanding:
-        parts += ["#ifndef NO_MAIN", source("main.c"), "#endif"]
+        parts += ["#ifndef NO_MAIN", source("main.c"), "#endif", ""]
     return "\n".join(header), "\n".join(parts)
 
 
