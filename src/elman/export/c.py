@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,19 +12,27 @@ from elman.errors import ExportError
 from elman.export.c_classify import emit_classify
 from elman.export.c_seq2seq import emit_seq2seq
 from elman.export.c_tag import emit_tag
+from elman.export.c_write import emit_class2seq, emit_lm
 from elman.export.options import Answer, Answering, ExportOptions
 from elman.export.program import Program, source
 from elman.predictor import Predictor
 from elman.storage.files import write_text
 
 Emit = Callable[[Program, Predictor, int], None]
-TASKS: dict[str, Emit] = {"classify": emit_classify, "seq2seq": emit_seq2seq, "tag": emit_tag}
+TASKS: dict[str, Emit] = {
+    "class2seq": emit_class2seq,
+    "classify": emit_classify,
+    "lm": emit_lm,
+    "seq2seq": emit_seq2seq,
+    "tag": emit_tag,
+}
 BYTES = 64  # of a line for each token that it may have
 ERRORS = {
     "NOT_UTF8": (-1, "not UTF-8"),
     "HAS_NUL": (-2, "a NUL character"),
     "TOO_LONG": (-3, "longer than this model reads"),
     "NO_ROOM": (-4, "no room for the answer"),
+    "NO_LABEL": (-5, "a class that training never saw"),
 }
 
 
@@ -63,6 +70,7 @@ def program_text(predictor: Predictor, options: ExportOptions) -> tuple[str, str
         "#include <stdint.h>",
         "",
         f"#define {upper}_MOST_ANSWER {answer} /* bytes of the longest answer */",
+        *(f"#define {name}_{key} {value}" for key, value in program.constants.items()),
         *(f"#define {upper}_{key} ({value}) /* {said} */" for key, (value, said) in ERRORS.items()),
         "",
         "/* All that one answer needs besides the weights: have one for each thread. */",
@@ -136,12 +144,19 @@ def open_written(folder: Path) -> Answering:
         answered = subprocess.run([str(binary), "--numbers"], input=given.encode(), capture_output=True)
         if answered.returncode:
             raise ExportError(f"the program ended with {answered.returncode}: {answered.stderr.decode()[:500]}")
-        lines = answered.stdout.decode().split("\n")[:-1]
-        return [_parsed(line) for line in lines]
+        return list(_parsed(answered.stdout))
 
     return ask
 
 
-def _parsed(line: str) -> Answer:
-    numbers, _, text = line.partition("\t")
-    return Answer(text, tuple(math.nan if one == "nan" else float(one) for one in numbers.split()))
+def _parsed(output: bytes) -> Iterator[Answer]:
+    """Answers with their numbers and lengths: an answer may have several lines."""
+    place = 0
+    while place < len(output):
+        numbers, length, start = b"", b"", place
+        end = output.index(b"\t", start)
+        numbers, start = output[start:end], end + 1
+        end = output.index(b"\t", start)
+        length, start = output[start:end], end + 1
+        place = start + int(length) + 1
+        yield Answer(output[start : place - 1].decode(), tuple(map(float, numbers.split())))

@@ -44,6 +44,7 @@ class Program:
         self.tables: list[str] = []
         self.unicode: list[str] = []  # tables that text.c reads
         self.flags: set[str] = set()  # parts of text.c that are needed
+        self.constants: dict[str, int] = {}  # that others may want to know
         self.header: list[str] = []  # more functions that others may call
         self.most_written = 1  # tokens or labels of an answer
         self.longest_text = 1  # bytes of one of them

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -69,6 +69,7 @@ def define_reader(program: Program, field: TextField, name: str, most: int) -> N
     define_classes(program, lower=bool(field.settings.lowercase), pieces=field.unit_name == "bpe")
     unknown = field.vocabulary.index.get(UNKNOWN, -1)
     kind, upper = field.unit_name, name.upper()
+    program.tables.append(f"#define {upper}_UNKNOWN ({unknown})")
     lines = []
     if field.settings.lowercase:
         lines += ["length = lower_text(text, length, m->text, sizeof m->text);", "text = m->text;"]
@@ -151,9 +152,8 @@ def byte_spelling() -> list[str]:
     return [chr(byte if byte in plain else next(other)) for byte in range(256)]
 
 
-def token_bytes(field: TextField) -> list[bytes]:
+def token_bytes(field: TextField, tokens: Sequence[str]) -> list[bytes]:
     """What each token is in an output."""
-    tokens = field.vocabulary.tokens
     if field.unit_name == "byte":
         return [VALUES.get(token) or token.encode() for token in tokens]
     if field.unit_name == "bpe":
@@ -167,19 +167,24 @@ def token_bytes(field: TextField) -> list[bytes]:
     return [token.encode() for token in tokens]
 
 
-def define_joiner(program: Program, field: TextField, name: str) -> None:
-    """``NAME_join(ids, count, out)``: the text that tokens stand for."""
-    texts = token_bytes(field)
+def define_joiner(
+    program: Program, field: TextField, name: str, texts: Mapping[int, str] | None = None
+) -> None:
+    """``NAME_join(m, ids, count, out)``: the text that tokens stand for; ``texts``: of some, another one."""
+    spelt = [*field.vocabulary.tokens]
+    for number, text in (texts or {}).items():
+        spelt[number] = text
+    written = token_bytes(field, spelt)
     upper = name.upper()
-    program.array("uint8_t", f"{upper}_TEXT", list(b"".join(texts)))
-    program.array("uint32_t", f"{upper}_TEXT_STARTS", np.cumsum([0, *map(len, texts)]))
+    program.array("uint8_t", f"{upper}_TEXT", list(b"".join(written)))
+    program.array("uint32_t", f"{upper}_TEXT_STARTS", np.cumsum([0, *map(len, written)]))
     kind = field.unit_name
     walk = "count - 1 - i" if field.reverse else "i"
     lines = ["for (int i = 0; i < count; i++) {", f"  const int32_t id = ids[{walk}];"]
     if kind == "word":
         lines.append("  if (i) put_byte(out, ' ');")
     if kind == "wordpunct":
-        _define_habits(program, field, upper)
+        _define_habits(program, spelt, upper)
         lines.insert(0, "Spacing spacing = {0, 1, 0};")
         program.flags.add("JOINS_HABITS")
         lines.append(f"  if (space_before(&spacing, {upper}_HABITS[id], i)) put_byte(out, ' ');")
@@ -195,20 +200,20 @@ def define_joiner(program: Program, field: TextField, name: str) -> None:
     if kind in ("byte", "bpe"):
         lines.append("repair_output(out, start, m->repaired, sizeof m->repaired);")
         program.repairs = True
-        room = 3 * program.most_written * max(map(len, texts)) + 16
+        room = 3 * program.most_written * max(map(len, written)) + 16
         program.fields["repaired"] = f"uint8_t repaired[{room}];"
-    program.longest_text = max([program.longest_text, *map(len, texts)])
+    program.longest_text = max([program.longest_text, *map(len, written)])
     head = ["const size_t start = out->used;", "(void)m, (void)start;"]
     program.define(
         f"static void {name}_join(Memory *m, const int32_t *ids, int count, Output *out)", [*head, *lines]
     )
 
 
-def _define_habits(program: Program, field: TextField, upper: str) -> None:
+def _define_habits(program: Program, tokens: Sequence[str], upper: str) -> None:
     """Of each token where its spaces are: bits as ``space_before`` reads them."""
     quotes: dict[str, int] = {}
     found = []
-    for token in field.vocabulary.tokens:
+    for token in tokens:
         mark, piece = split_mark(token)
         habit = habit_of(piece)
         bits = int(habit.before) | AFTER[habit.after] << 1

@@ -3,7 +3,8 @@ const char *PUBLIC(error)(int error) {
   return error == NOT_UTF8  ? "not UTF-8"
          : error == HAS_NUL ? "a NUL character"
          : error == NO_ROOM ? "no room for the answer"
-                            : "longer than this model reads";
+         : error == NO_LABEL ? "a class that training never saw"
+                             : "longer than this model reads";
 }
 
 long PUBLIC(answer)(Memory *memory, const char *text, size_t length, char *answer, size_t room) {

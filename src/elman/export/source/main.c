@@ -1,4 +1,4 @@
-/* Lines in, lines out. With --numbers, log-probabilities stand before each answer. */
+/* Lines in, lines out. With --numbers, log-probabilities and the answer's bytes come first. */
 #include <stdio.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ int main(int count, char **arguments) {
       used = 0;
     } else if (numbers) {
       for (int i = 0; i < memory.number_count; i++) printf("%s%.9g", i ? " " : "", memory.numbers[i]);
-      putchar('\t');
+      printf("\t%ld\t", used);
     }
     fwrite(answer, 1, (size_t)used, stdout);
     putchar('\n');
