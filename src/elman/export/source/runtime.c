@@ -1,31 +1,52 @@
 /* Products of a vector and a matrix, and what is done with whole vectors. A matrix lies in panels of COLUMNS
    columns, each row of a panel after the other, so that it is read from its first number to its last. */
 #define COLUMNS 32
-#define UNUSED_HERE
 
+/* y += x W for x of `depth` numbers; y and W have `width` columns, a multiple of COLUMNS. A register has LANES numbers;
+   TURNS rows are summed up apart, so that one sum need not wait for the other. */
 #if defined(__GNUC__)
-#if defined(__AVX512F__)
-#define LANES 16
-#elif defined(__AVX__)
-#define LANES 8
-#else
-#define LANES 4
-#endif
-typedef float Lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-#define PARTS (COLUMNS / LANES)
-
-/* y += x W for x of `depth` numbers; y and W have `width` columns, a multiple of COLUMNS. */
-static void multiply(float *restrict y, const float *restrict x, int depth, const float *restrict w, int width) {
-  for (int c = 0; c < width; c += COLUMNS) {
-    Lanes sum[PARTS];
-    for (int p = 0; p < PARTS; p++) sum[p] = *(const Lanes *)(y + c + p * LANES);
-    for (int d = 0; d < depth; d++, w += COLUMNS) {
-      const float a = x[d];
-      for (int p = 0; p < PARTS; p++) sum[p] += a * *(const Lanes *)(w + p * LANES);
-    }
-    for (int p = 0; p < PARTS; p++) *(Lanes *)(y + c + p * LANES) = sum[p];
+#define DEFINE_MULTIPLY(name, attribute, LANES, TURNS)                                                        \
+  attribute static void name(float *restrict y, const float *restrict x, int depth, const float *restrict w, \
+                             int width) {                                                                     \
+    typedef float Lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));                       \
+    enum { PARTS = COLUMNS / LANES };                                                                         \
+    for (int c = 0; c < width; c += COLUMNS) {                                                                \
+      Lanes sum[TURNS][PARTS];                                                                                \
+      int d = 0;                                                                                              \
+      for (int p = 0; p < PARTS; p++) {                                                                       \
+        sum[0][p] = *(const Lanes *)(y + c + p * LANES);                                                      \
+        for (int t = 1; t < TURNS; t++) sum[t][p] = sum[0][p] - sum[0][p];                                    \
+      }                                                                                                       \
+      for (; d + TURNS <= depth; d += TURNS)                                                                  \
+        for (int t = 0; t < TURNS; t++, w += COLUMNS) {                                                       \
+          const float a = x[d + t];                                                                           \
+          for (int p = 0; p < PARTS; p++) sum[t][p] += a * *(const Lanes *)(w + p * LANES);                   \
+        }                                                                                                     \
+      for (; d < depth; d++, w += COLUMNS)                                                                    \
+        for (int p = 0; p < PARTS; p++) sum[0][p] += x[d] * *(const Lanes *)(w + p * LANES);                  \
+      for (int p = 0; p < PARTS; p++) {                                                                       \
+        for (int t = 1; t < TURNS; t++) sum[0][p] += sum[t][p];                                               \
+        *(Lanes *)(y + c + p * LANES) = sum[0][p];                                                            \
+      }                                                                                                       \
+    }                                                                                                         \
   }
+#if defined(__AVX512F__)
+DEFINE_MULTIPLY(multiply, , 16, 4)
+#elif defined(__AVX2__)
+DEFINE_MULTIPLY(multiply, , 8, 2)
+#elif defined(__x86_64__) && defined(__linux__) && !defined(FREESTANDING)
+/* Compiled for any processor of this kind, it looks which one it is on. */
+DEFINE_MULTIPLY(multiply_plain, , 4, 1)
+DEFINE_MULTIPLY(multiply_wide, __attribute__((target("avx2,fma"))), 8, 2)
+static void multiply(float *restrict y, const float *restrict x, int depth, const float *restrict w, int width) {
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    multiply_wide(y, x, depth, w, width);
+  else
+    multiply_plain(y, x, depth, w, width);
 }
+#else
+DEFINE_MULTIPLY(multiply, , 4, 1)
+#endif
 #else
 static void multiply(float *restrict y, const float *restrict x, int depth, const float *restrict w, int width) {
   for (int c = 0; c < width; c += COLUMNS)
