@@ -26,6 +26,7 @@ TASKS: dict[str, Emit] = {
     "seq2seq": emit_seq2seq,
     "tag": emit_tag,
 }
+OPTIMISED = ('"O3"', '"no-trapping-math"', '"no-math-errno"', '"no-tree-loop-distribute-patterns"')
 BYTES = 64  # of a line for each token that it may have
 ERRORS = {
     "NOT_UTF8": (-1, "not UTF-8"),
@@ -42,12 +43,14 @@ def write(predictor: Predictor, folder: Path, options: ExportOptions) -> None:
     write_text(folder / f"{options.name}.c", text)
 
 
-def program_text(predictor: Predictor, options: ExportOptions) -> tuple[str, str]:
-    """The header and the C file of a model."""
+def program_text(
+    predictor: Predictor, options: ExportOptions, *, traced: bool = False
+) -> tuple[str, str]:
+    """The header and the C file of a model; ``traced``: it keeps where attention looked."""
     emit = TASKS.get(predictor.config.task)
     if emit is None:
         raise ExportError(f"a {predictor.config.task} model cannot be exported as C; known: {', '.join(TASKS)}")
-    program = Program(int8=options.int8)
+    program = Program(int8=options.int8, traced=traced)
     program.field("ids", options.max_length, "int32_t")
     predictor.model.eval()
     emit(program, predictor, options.max_length)
@@ -92,7 +95,7 @@ def program_text(predictor: Predictor, options: ExportOptions) -> tuple[str, str
         f'#include "{name}.h"',
         "",
         "#if defined(__GNUC__) && !defined(__clang__)",
-        '#pragma GCC optimize("O3", "no-trapping-math", "no-math-errno")',
+        f"#pragma GCC optimize({', '.join(OPTIMISED)})",
         "#endif",
         "#if defined(__GNUC__)",
         '#pragma GCC diagnostic ignored "-Wunused-function"',

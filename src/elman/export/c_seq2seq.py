@@ -166,7 +166,7 @@ def emit_seq2seq(program: Program, predictor: Predictor, most: int) -> None:
     sources, targets = task.writer.longest_pair
     given = config.decoding.max_length
     longest = given or max(SHORTEST, math.ceil(2 * targets * max(1.0, most / max(1, sources))))
-    define_search(program, predictor, lines, state=state, longest=longest)
+    define_search(program, predictor, lines, state=state, longest=longest, most=most)
     if copies:
         program.fields["looked"] = f"int32_t looked[{config.decoding.beam or 5}];"
     define_joiner(program, task.target, "target")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from elman.errors import ExportError
 from elman.export.cells import CellStep
@@ -48,13 +48,11 @@ class Network:
         return self.program.matrix(cell.W_x), None if cell.b is None else self.program.bias(cell.b)
 
     def _start(self, step: CellStep, state: Any) -> str | None:
-        fields = [field[0] for field in state]
+        fields = [field[0].detach() for field in state]
         if not any(bool(field.any()) for field in fields):
             return None
-        whole = torch.zeros(len(fields), step.wide)
-        for row, field in zip(whole, fields, strict=True):
-            row[: step.H] = field
-        return self.program.vector(whole)
+        whole = [nn.functional.pad(field, (0, step.wide - step.H)) for field in fields]
+        return self.program.vector(torch.stack(whole))
 
     def state_size(self, depth: int) -> int:
         """Numbers of the state of one direction of a layer."""
@@ -212,6 +210,3 @@ def bridge_lines(program: Program, bridge: Bridge, source: Network, target: Netw
             lines.append(f"for (int u = 0; u < {n}; u++) ({goal})[u] = {added};")
     return lines
 
-
-def tensor(values: Any) -> Tensor:
-    return torch.as_tensor(values, dtype=torch.float32)

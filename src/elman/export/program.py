@@ -34,11 +34,12 @@ def padded(width: int) -> int:
 class Program:
     """Collects what the C file of a model consists of.
 
-    Weights of matrices are rounded to 8 bits if ``int8`` says so; vectors stay as they are.
+    Weights of matrices are rounded to 8 bits if ``int8`` says so; vectors stay as they are. ``traced``:
+    where attention looked is kept.
     """
 
-    def __init__(self, *, int8: bool) -> None:
-        self.int8 = int8
+    def __init__(self, *, int8: bool, traced: bool = False) -> None:
+        self.int8, self.traced = int8, traced
         self.fields: dict[str, str] = {}
         self.functions: list[str] = []
         self.tables: list[str] = []
@@ -54,7 +55,6 @@ class Program:
         self._floats: list[Floats] = []
         self._bytes: list[NDArray[np.int8]] = []
         self._float_count = self._byte_count = 0
-        self._steps: dict[str, int] = {}
 
     # Weights
 

@@ -12,7 +12,7 @@ from elman.predictor import Predictor
 
 
 def define_search(
-    program: Program, predictor: Predictor, step: Sequence[str], *, state: int, longest: int
+    program: Program, predictor: Predictor, step: Sequence[str], *, state: int, longest: int, most: int = 0
 ) -> None:
     """``step(m, token, state, log_probs)`` of these lines, and ``search``, which writes ``longest`` at most."""
     settings: Any = predictor.decoding
@@ -56,6 +56,10 @@ def define_search(
         "log_probability": "double log_probability;",
     }
     program.fields |= fields
+    if program.traced and beam == 1 and "weights" in program.fields:
+        program.flags.add("TRACED")
+        program.fields["attention"] = f"float attention[{longest * most}];"
+        program.fields["look_count"] = "int look_count;"
     program.most_written = longest
     program.define("static void step(Memory *m, int32_t token, float *state, float *log_probs)", step)
     program.functions.append(source("search.c"))

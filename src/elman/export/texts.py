@@ -19,6 +19,7 @@ from elman.text.vocabulary import UNKNOWN
 
 CHARACTERS = range(sys.maxunicode + 1)
 UNITS = ("word", "character", "byte", "bpe")
+COPIED = {"word": "next_word", "character": "next_character", "byte": "next_byte"}
 AFTER = {"none": 0, "space": 1, "same": 2, "turned": 3}
 
 
@@ -96,18 +97,21 @@ def define_reader(program: Program, field: TextField, name: str, most: int) -> N
 
 def define_copying(program: Program, source: TextField, target: TextField, most: int, name: str) -> None:
     """What a target needs to copy tokens of its source, where both are words or both are letters."""
-    if source.unit_name != target.unit_name or source.unit_name not in ("word", "character"):
-        raise ExportError("decoding.copy_unknown is exported for words and characters of both sides alone")
+    if source.unit_name != target.unit_name or source.unit_name not in COPIED:
+        raise ExportError(
+            f"decoding.copy_unknown between {source.unit_name} and {target.unit_name} cannot be exported; "
+            "switch it off with --set decoding.copy_unknown=false"
+        )
     if bool(source.settings.lowercase) != bool(target.settings.lowercase):
         raise ExportError("decoding.copy_unknown is exported where both sides have the same case")
     program.copies = True
     program.fields["spans"] = f"uint32_t spans[{2 * most}];"
     program.fields["fresh"] = f"uint8_t fresh[{most}];"
     define_vocabulary(program, "COPY_VOCABULARY", target.vocabulary.tokens)
-    unit = "next_word" if source.unit_name == "word" else "next_character"
+    unit = COPIED[source.unit_name]
     program.tables += [f"#define next_span {unit}", f"#define COPIED {target.vocabulary.id(UNKNOWN)}"]
     program.functions.append(read_source("copying.c"))
-    program.longest_text = max(program.longest_text, 4 if unit == "next_character" else 256)
+    program.longest_text = max(program.longest_text, 256 if unit == "next_word" else 4)
 
 
 def _define_bytes(program: Program, field: TextField, name: str) -> None:

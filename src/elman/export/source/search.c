@@ -12,6 +12,10 @@ static int search(Memory *m, int32_t first, int longest) {
     for (int row = 0; row < live; row++) {
       float *log_probs = m->log_probs;
       step(m, m->last[now][row], m->hypotheses[now][row], log_probs);
+#ifdef TRACED
+      copy(m->attention + (size_t)length * (size_t)m->count, m->weights, m->count);
+      m->look_count = length + 1;
+#endif
 #ifdef COPIED
       m->looked[row] = most_looked(m);
 #endif

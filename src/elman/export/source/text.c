@@ -198,6 +198,12 @@ static size_t next_character(const uint8_t *text, size_t length, size_t i, size_
   return i;
 }
 
+static size_t next_byte(const uint8_t *text, size_t length, size_t i, size_t *end) {
+  (void)text;
+  *end = i < length ? i + 1 : i;
+  return i;
+}
+
 #ifdef CUTS_WORDS
 static int cut_words(const uint8_t *text, size_t length, const Vocabulary *v, int32_t unknown, int32_t *ids,
                      int most) {
