@@ -4,7 +4,15 @@ from typing import Any
 
 from elman import Predictor, fit
 
-SOURCES = ["3 mai 2021", "Le 4 ÉTÉ", "12 апреля 1961", "ΣΊΣΥΦΟΣ ΑΣ", "a bad day", "a good film", "don't  stop 10%"] * 4
+SOURCES = [
+    "3 mai 2021",
+    "Le 4 ÉTÉ",
+    "12 апреля 1961",
+    "ΣΊΣΥΦΟΣ ΑΣ",
+    "a bad day",
+    "a good film",
+    "don't  stop 10%",
+] * 4
 TARGETS = ["2021-05-03", "été 4", "1961-04-12", "σίσυφος", "yab dab a", "film good", "stop 10"] * 4
 LABELS = ["date", "other", "date", "greek", "other", "other", "other"] * 4
 TINY: dict[str, Any] = {"model.hidden": 12, "training.max_steps": 4}

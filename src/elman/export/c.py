@@ -43,13 +43,13 @@ def write(predictor: Predictor, folder: Path, options: ExportOptions) -> None:
     write_text(folder / f"{options.name}.c", text)
 
 
-def program_text(
-    predictor: Predictor, options: ExportOptions, *, traced: bool = False
-) -> tuple[str, str]:
+def program_text(predictor: Predictor, options: ExportOptions, *, traced: bool = False) -> tuple[str, str]:
     """The header and the C file of a model; ``traced``: it keeps where attention looked."""
     emit = TASKS.get(predictor.config.task)
     if emit is None:
-        raise ExportError(f"a {predictor.config.task} model cannot be exported as C; known: {', '.join(TASKS)}")
+        raise ExportError(
+            f"a {predictor.config.task} model cannot be exported as C; known: {', '.join(TASKS)}"
+        )
     program = Program(int8=options.int8, traced=traced)
     program.field("ids", options.max_length, "int32_t")
     predictor.model.eval()
@@ -147,7 +147,9 @@ def open_written(folder: Path) -> Answering:
         given = "".join(f"{text}\n" for text in texts)
         answered = subprocess.run([str(binary), "--numbers"], input=given.encode(), capture_output=True)
         if answered.returncode:
-            raise ExportError(f"the program ended with {answered.returncode}: {answered.stderr.decode()[:500]}")
+            raise ExportError(
+                f"the program ended with {answered.returncode}: {answered.stderr.decode()[:500]}"
+            )
         return list(_parsed(answered.stdout))
 
     return ask

@@ -26,7 +26,9 @@ def emit_classify(program: Program, predictor: Predictor, most: int) -> None:
     task: Any = predictor.task
     model: Any = predictor.model
     if not isinstance(model, Classifier):
-        raise ExportError(f"the classifier {type(model).__name__} cannot be exported; it is no recurrent network")
+        raise ExportError(
+            f"the classifier {type(model).__name__} cannot be exported; it is no recurrent network"
+        )
     if task.multilabel:
         raise ExportError("model.multilabel: texts with several labels cannot be exported")
     names = task.labels.names
@@ -100,7 +102,12 @@ def _pooled(p: Program, pooling: Any, E: int, most: int) -> tuple[list[str], str
         v = p.vector(pooling.v.weight[0])
         lines = [loop, *(f"  {line}" for line in p.affine(inner, row, *linear(p, pooling.W)))]
         lines += [f"  apply_tanh({inner}, {E});", f"  m->attended[t] = dot({inner}, {v}, {E});", "}"]
-        lines += ["softmax(m->attended, count);", f"fill({to}, 0.0f, {E});", loop, f"  const float *h = {row};"]
+        lines += [
+            "softmax(m->attended, count);",
+            f"fill({to}, 0.0f, {E});",
+            loop,
+            f"  const float *h = {row};",
+        ]
         lines += [f"  for (int u = 0; u < {E}; u++) {to}[u] += m->attended[t] * h[u];", "}"]
         return lines, to
     raise ExportError(f"the pooling {type(pooling).__name__} cannot be exported")

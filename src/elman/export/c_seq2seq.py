@@ -30,7 +30,9 @@ class Attending:
             raise ExportError(f"the attention {self.kind.__name__} cannot be exported")
         E, H = attention.key_size, attention.query_size
         self.E, self.H = E, H
-        self.width = len(attention.v) if isinstance(attention, Additive) else H if self.kind is Bilinear else E
+        self.width = (
+            len(attention.v) if isinstance(attention, Additive) else H if self.kind is Bilinear else E
+        )
         self.keys = program.field("keys", most * self.width) if self.kind is not Dot else "m->encoder_outputs"
         self.row = program.field("key", padded(self.width))
         self.query = program.field("query", padded(self.width))
@@ -47,7 +49,10 @@ class Attending:
         if self.kind is not Dot:
             layer = a.matrix if self.kind is Bilinear else a.of_keys
             at = f"m->encoder_outputs + (size_t)t * {self.E}"
-            body = [*p.affine(self.row, at, *linear(p, layer)), f"copy({self.keys} + (size_t)t * {A}, {self.row}, {A});"]
+            body = [
+                *p.affine(self.row, at, *linear(p, layer)),
+                f"copy({self.keys} + (size_t)t * {A}, {self.row}, {A});",
+            ]
             remember = ["for (int t = 0; t < m->count; t++) {", *(f"  {line}" for line in body), "}"]
         p.define("static void remember(Memory *m)", remember or ["(void)m;"])
         lines = []
@@ -84,7 +89,10 @@ class Attending:
         ]
         if self.sequential:
             lines += ["copy(seen, m->weights, m->count);", "seen[-1] = 1.0f;"]
-        p.define("static void look(Memory *m, const float *q, float *restrict c, float *seen)", [*lines, "(void)seen;"])
+        p.define(
+            "static void look(Memory *m, const float *q, float *restrict c, float *seen)",
+            [*lines, "(void)seen;"],
+        )
 
     def _filters(self) -> list[str]:
         """What the last weights around a position add; nothing before the first look."""
@@ -120,7 +128,10 @@ def emit_seq2seq(program: Program, predictor: Predictor, most: int) -> None:
     check_field(task.source, "text.source")
     define_reader(program, task.source, "source", most)
     source, target = Vectors(program, model.source), Vectors(program, model.target)
-    encoder, decoder = Network(program, "encoder", model.encoder.network), Network(program, "decoder", model.rnn)
+    encoder, decoder = (
+        Network(program, "encoder", model.encoder.network),
+        Network(program, "decoder", model.rnn),
+    )
     if not isinstance(model.bridge, Bridge):
         raise ExportError("an encoder that is not recurrent cannot be exported")
     program.define("static void encoder_input(Memory *m, int t, float *x)", source.write("x", "m->ids[t]"))

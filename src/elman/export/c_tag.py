@@ -34,7 +34,9 @@ def emit_tag(program: Program, predictor: Predictor, most: int) -> None:
     encoder.define_read(most, keeps=True)
     program.fields["scores"] = f"float scores[{most * K}];"
     row = program.field("tag_row", padded(K))
-    body = program.affine(row, f"m->encoder_outputs + (size_t)t * {encoder.width}", *linear(program, model.output))
+    body = program.affine(
+        row, f"m->encoder_outputs + (size_t)t * {encoder.width}", *linear(program, model.output)
+    )
     if model.shortcut is not None:
         _define_linear(program, model.shortcut)
         share = f"{float(model.shortcut.share)!r}f"
@@ -129,6 +131,9 @@ def _chain(p: Program, crf: Any, most: int, temperature: float) -> list[str]:
     if temperature == 1.0:
         lines.append("  m->numbers[t] = row[m->tags[t]];")
     else:
-        lines += [f"  float heated[{K}];", f"  for (int k = 0; k < {K}; k++) heated[k] = (float)(row[k] / {temperature!r});"]
+        lines += [
+            f"  float heated[{K}];",
+            f"  for (int k = 0; k < {K}; k++) heated[k] = (float)(row[k] / {temperature!r});",
+        ]
         lines.append(f"  m->numbers[t] = (double)heated[m->tags[t]] - log_total(heated, {K});")
     return [*lines, "}"]

@@ -59,7 +59,10 @@ class WordReader:
         if lowercase:
             lines += ["length = lower_text(text, length, m->text, sizeof m->text);", "text = m->text;"]
         lines += [f"count = note_words(m, text, length, {self.most});"]
-        body = ["const uint8_t *word = text + m->spans[2 * t];", "const size_t size = m->spans[2 * t + 1] - m->spans[2 * t];"]
+        body = [
+            "const uint8_t *word = text + m->spans[2 * t];",
+            "const size_t size = m->spans[2 * t + 1] - m->spans[2 * t];",
+        ]
         if field.lower or field.vector_words:
             body.append("const size_t small = lower_text(word, size, m->word, sizeof m->word);")
         asked = ("m->word", "small") if field.lower else ("word", "size")
@@ -68,7 +71,9 @@ class WordReader:
             define_vocabulary(p, "VECTOR_WORDS", field.vector_words)
             p.fields["vector_rows"] = f"int32_t vector_rows[{self.most}];"
             body.append("m->vector_rows[t] = find_token(&VECTOR_WORDS, word, size, -1);")
-            body.append("if (m->vector_rows[t] < 0) m->vector_rows[t] = find_token(&VECTOR_WORDS, m->word, small, -1);")
+            body.append(
+                "if (m->vector_rows[t] < 0) m->vector_rows[t] = find_token(&VECTOR_WORDS, m->word, small, -1);"
+            )
         if self.letters:
             p.flags.add("READS_LETTERS")
             p.fields["letters"] = f"int32_t letters[{LONGEST + 1}];"
@@ -107,7 +112,9 @@ class WordReader:
         p = self.program
         table = p.table(self.words.letters.weight)
         network = Network(p, "spelling", self.words.spelling)
-        p.define("static void spelling_input(Memory *m, int t, float *x)", [p.row("x", table, "m->letters[t]")])
+        p.define(
+            "static void spelling_input(Memory *m, int t, float *x)", [p.row("x", table, "m->letters[t]")]
+        )
         network.define_read(LONGEST + 1, keeps=False)
 
     def _define_vectors(self) -> None:
@@ -130,7 +137,9 @@ class WordReader:
             lines.append(f"copy(x + {at}, m->spelt + (size_t)t * {wide}, {wide});")
             at += wide
         if words.affixes is not None:
-            lines += self._hashed(f"x + {at}", words.affixes.weight, "AFFIX", "m->looks + 12 * t", 12, "affixes")
+            lines += self._hashed(
+                f"x + {at}", words.affixes.weight, "AFFIX", "m->looks + 12 * t", 12, "affixes"
+            )
             at += words.affixes.output_size
         if words.ngrams is not None:
             lines += self._ngrams(words.ngrams)

@@ -32,7 +32,9 @@ def emit_lm(program: Program, predictor: Predictor, most: int) -> None:
     task: Any = predictor.task
     model: Any = predictor.model
     if not isinstance(model, LanguageModel):
-        raise ExportError(f"the language model {type(model).__name__} cannot be exported; it is no recurrent network")
+        raise ExportError(
+            f"the language model {type(model).__name__} cannot be exported; it is no recurrent network"
+        )
     if model.adaptive is not None:
         raise ExportError("model.adaptive_softmax cannot be exported")
     field = task.field
@@ -66,7 +68,9 @@ def emit_lm(program: Program, predictor: Predictor, most: int) -> None:
         "if (count < 0) return count;",
         "begin_state(state);",
     ]
-    program.header.append("/* The log-probability of a line with its end, in memory->numbers[0]; an error, or 0. */")
+    program.header.append(
+        "/* The log-probability of a line with its end, in memory->numbers[0]; an error, or 0. */"
+    )
     program.header.append("int NAME_score(NAME_memory *memory, const char *text, size_t length);")
     program.define(
         "static int score_text(Memory *m, const uint8_t *text, size_t length)",
@@ -133,7 +137,10 @@ def emit_class2seq(program: Program, predictor: Predictor, most: int) -> None:
         token = program.row("m->input", program.table(weight), "token")
     lines += [f"  {token}", "}"] if writer.soft else [token]
     lines.append("network_advance(m, m->input, state, m->y);")
-    lines += [*program.affine("log_probs", "m->y", *linear(program, model.output)), f"log_softmax(log_probs, {V});"]
+    lines += [
+        *program.affine("log_probs", "m->y", *linear(program, model.output)),
+        f"log_softmax(log_probs, {V});",
+    ]
     if writer.soft:
         lines += [f"state[{network.total_state}] = 1.0f;"]
         lines.append(f"for (int k = 0; k < {V}; k++) ({fed})[k] = exponential(log_probs[k]);")
@@ -151,12 +158,16 @@ def emit_class2seq(program: Program, predictor: Predictor, most: int) -> None:
     if features:
         program.fields["seen"] = f"uint8_t seen[{len(names)}];"
         body += [f"for (int k = 0; k < {len(names)}; k++) m->seen[k] = 0;", "{", "  size_t end = 0;"]
-        body.append("  for (size_t i = next_word(text, length, 0, &end); i < length; i = next_word(text, length, end, &end)) {")
+        body.append(
+            "  for (size_t i = next_word(text, length, 0, &end); i < length; i = next_word(text, length, end, &end)) {"
+        )
         body += ["    const int32_t own = find_token(&CLASSES, text + i, end - i, -1);"]
     else:
         body += ["{", "  {", "    int32_t own = find_token(&CLASSES, text, length, -1);"]
         if classes.kind == "token":
-            body.append("    if (own < 0) own = find_token(&CLASSES, m->text, lower_text(text, length, m->text, sizeof m->text), -1);")
+            body.append(
+                "    if (own < 0) own = find_token(&CLASSES, m->text, lower_text(text, length, m->text, sizeof m->text), -1);"
+            )
     body.append("    if (own < 0) return NO_LABEL;")
     if features:
         body += ["    if (m->seen[own]) continue;", "    m->seen[own] = 1;"]
@@ -204,5 +215,7 @@ def _define_stream(program: Program, begin: list[str], size: int, V: int, name: 
     )
     program.define(
         "int32_t PUBLIC(token)(const char *text, size_t length)",
-        [f"return find_token(&{name.upper()}_VOCABULARY, (const uint8_t *)text, length, {name.upper()}_UNKNOWN);"],
+        [
+            f"return find_token(&{name.upper()}_VOCABULARY, (const uint8_t *)text, length, {name.upper()}_UNKNOWN);"
+        ],
     )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from elman.cells.base import Cell
+from elman.cells.layer_norm_lstm import LayerNormLSTM
 from elman.errors import ElmanError, ExportError
 from elman.export.program import Matrix, Program, padded
 from elman.recurrence.heads import whole_matrix
@@ -27,7 +28,8 @@ class CellStep:
 
     def __init__(self, program: Program, name: str, cell: Cell, zoneout: Mapping[str, float]) -> None:
         equations = cell.equations
-        if equations is None or type(cell).project is not Cell.project:
+        own = type(cell) is not LayerNormLSTM and type(cell).project is not Cell.project
+        if equations is None or own:
             raise ExportError(f"{type(cell).__name__} computes its input parts by code of its own")
         self.program, self.name, self.cell, self.H = program, name, cell, cell.hidden_size
         self.wide = padded(self.H)
@@ -105,18 +107,19 @@ class CellStep:
                     loop_of,
                     scalars,
                 )
+        lines += self._kept_apart(leaves)
         new = []
         for i, node in enumerate(self.equations.results):
             to = f"s + {i * self.wide}"
             if node.value is not None:
                 new.append(f"fill({to}, {constant(node.value)}, {self.H});")
             else:
-                new.append(f"copy({to}, {self._address(node, leaves)}, {self.H});")
+                new.append(f"copy({to}, {self._place[node.index]}, {self.H});")
         head = [f"float *restrict const w = {self._workspace()};"] if self._used else []
         if scalars:
             head.append(f"float {', '.join(f'r{n.index} = 0.0f' for n in scalars)};")
         unused = [f"(void){name};" for name in ("m", "x") if not self._reads(name, lines)]
-        return [*head, *unused, *lines, *self._kept_apart(leaves), *new]
+        return [*head, *unused, *lines, *new]
 
     def _reads(self, name: str, lines: Sequence[str]) -> bool:
         return bool(self._used) if name == "m" else any("x[" in line for line in lines)
@@ -133,9 +136,6 @@ class CellStep:
                 text = leaves[node.op, node.name]
                 lines.append(f"for (int u = 0; u < {self.H}; u++) ({self._place[node.index]})[u] = {text};")
         return lines
-
-    def _address(self, node: Node, leaves: Mapping[tuple[str, str], str]) -> str:
-        return self._place[node.index]
 
     def _loops(self) -> dict[int, tuple[int, int, str]]:
         """By node, where it is computed: phase, stage, and the dimension of its loop."""
@@ -195,9 +195,7 @@ class CellStep:
             if not own:
                 continue
             roots = [*plain, *(n.args[0] for n in sums)]
-            inside, names = statements(
-                roots, leaves=leaves, known=known, constant=constant, assign=_assigned
-            )
+            inside, names = statements(roots, leaves=leaves, known=known, constant=constant, assign=_assigned)
             text = dict(zip((n.index for n in roots), names, strict=True))
             if not dim:
                 for node in plain:
@@ -246,7 +244,12 @@ class CellStep:
         lines, (name,) = statements(
             [output], leaves=self._leaves(), known={}, constant=constant, assign=_assigned
         )
-        return [f"for (int u = 0; u < {self.H}; u++) {{", *(f"  {line}" for line in lines), f"  y[u] = {name};", "}"]
+        return [
+            f"for (int u = 0; u < {self.H}; u++) {{",
+            *(f"  {line}" for line in lines),
+            f"  y[u] = {name};",
+            "}",
+        ]
 
 
 def _assigned(name: str, value: str, truth: bool) -> str:

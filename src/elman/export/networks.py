@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from elman.cells.layer_norm_lstm import LayerNormLSTM
 from elman.errors import ExportError
 from elman.export.cells import CellStep
 from elman.export.program import Matrix, Program, padded
@@ -36,7 +37,9 @@ class Network:
             made = [CellStep(program, f"{name}_{depth}{d}", cell, rates) for d, cell in enumerate(cells)]
             self.steps.append(made)
             self.inputs.append([self._projection(cell) for cell in cells])
-            self.starts.append([self._start(step, state) for step, state in zip(made, starts[depth], strict=True)])
+            self.starts.append(
+                [self._start(step, state) for step, state in zip(made, starts[depth], strict=True)]
+            )
         self.width = rnn.output_size
         self.input_size = rnn.input_size
         wide = max((len(s.inputs) * s.H for layer in self.steps for s in layer), default=1)
@@ -45,7 +48,18 @@ class Network:
     def _projection(self, cell: Any) -> tuple[Matrix, str | None] | None:
         if cell.W_x is None:
             return None
+        if isinstance(cell, LayerNormLSTM):  # whose bias comes after the norm
+            return self.program.matrix(cell.W_x), None
         return self.program.matrix(cell.W_x), None if cell.b is None else self.program.bias(cell.b)
+
+    def _norm(self, cell: Any) -> list[str]:
+        """What a layer-normalised cell does to its input parts."""
+        if not isinstance(cell, LayerNormLSTM):
+            return []
+        width = len(cell.gain_x)
+        b = torch.zeros(width) if cell.b is None else cell.b
+        gain, shift = self.program.vector(cell.gain_x), self.program.vector(b)
+        return [f"normalise({self.parts}, {width}, {gain}, {shift}, {float(cell.epsilon)!r});"]
 
     def _start(self, step: CellStep, state: Any) -> str | None:
         fields = [field[0].detach() for field in state]
@@ -81,6 +95,7 @@ class Network:
     def _step(self, depth: int, direction: int, x: str, s: str, y: str) -> list[str]:
         step, projection = self.steps[depth][direction], self.inputs[depth][direction]
         lines = [] if projection is None else self.program.affine(self.parts, x, *projection)
+        lines += self._norm(step.cell)
         return [*lines, f"{step.name}(m, {self.parts}, {s});", f"{step.name}_output({s}, {y});"]
 
     def define_advance(self) -> None:
@@ -160,7 +175,9 @@ class Vectors:
         if self.one_hot:
             lines += [f"fill({to}, 0.0f, {self.one_hot});", f"({to})[{token}] = 1.0f;"]
         if self.table is not None:
-            lines.append(self.program.row(f"{to} + {self.one_hot}" if self.one_hot else to, self.table, token))
+            lines.append(
+                self.program.row(f"{to} + {self.one_hot}" if self.one_hot else to, self.table, token)
+            )
         return lines
 
 
@@ -209,4 +226,3 @@ def bridge_lines(program: Program, bridge: Bridge, source: Network, target: Netw
             added = " + ".join(f"({part})[u]" for part in parts)
             lines.append(f"for (int u = 0; u < {n}; u++) ({goal})[u] = {added};")
     return lines
-

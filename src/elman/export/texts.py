@@ -26,7 +26,9 @@ AFTER = {"none": 0, "space": 1, "same": 2, "turned": 3}
 def check_field(field: TextField, name: str) -> None:
     """Refuse a way of reading texts that a program does not have."""
     if field.unit_name not in UNITS:
-        raise ExportError(f"{name}: the unit {field.unit_name!r} cannot be exported; known: {', '.join(UNITS)}")
+        raise ExportError(
+            f"{name}: the unit {field.unit_name!r} cannot be exported; known: {', '.join(UNITS)}"
+        )
     if field.settings.unit_options:
         raise ExportError(f"{name}: text.unit_options cannot be exported")
     if field._remove is not None:
@@ -84,7 +86,9 @@ def define_reader(program: Program, field: TextField, name: str, most: int) -> N
     else:
         function = "cut_words" if kind == "word" else "cut_characters"
         body = f"{function}(text, length, &{upper}_VOCABULARY, {unknown}, ids, {most})"
-    program.flags |= {"word": {"CUTS_WORDS"}, "character": {"CUTS_CHARACTERS"}, "byte": {"CUTS_BYTES"}}.get(kind, set())
+    program.flags |= {"word": {"CUTS_WORDS"}, "character": {"CUTS_CHARACTERS"}, "byte": {"CUTS_BYTES"}}.get(
+        kind, set()
+    )
     lines += [f"count = {body};"]
     if field.reverse:
         lines += ["for (int i = 0; i < count / 2; i++) {", "  const int32_t kept = ids[i];"]
@@ -251,9 +255,15 @@ def define_classes(program: Program, *, lower: bool, pieces: bool) -> None:
         program.unicode.append(f"#define LOWER_COUNT {len(changed)}")
         cased = ranges(lambda c: (c + "Σ").lower()[-1] == "ς")
         skipped = ranges(lambda c: ("AΣ" + c + "A").lower()[1] == "σ" and (c + "Σ").lower()[-1] != "ς")
-        program.unicode += [array_text("uint32_t", "CASED", cased), array_text("uint32_t", "IGNORED", skipped)]
+        program.unicode += [
+            array_text("uint32_t", "CASED", cased),
+            array_text("uint32_t", "IGNORED", skipped),
+        ]
     if pieces and "HAS_PIECES" not in program.flags:
         program.flags.add("HAS_PIECES")
         letters = ranges(lambda c: unicodedata.category(c)[0] == "L")
         numbers = ranges(lambda c: unicodedata.category(c)[0] == "N")
-        program.unicode += [array_text("uint32_t", "LETTER", letters), array_text("uint32_t", "NUMBER", numbers)]
+        program.unicode += [
+            array_text("uint32_t", "LETTER", letters),
+            array_text("uint32_t", "NUMBER", numbers),
+        ]

@@ -85,6 +85,16 @@ static void apply_tanh(float *x, int count) {
   for (int i = 0; i < count; i++) x[i] = hyperbolic_tangent(x[i]);
 }
 
+/* Mean 0 and variance 1, then a gain and a shift. */
+static void normalise(float *x, int count, const float *gain, const float *shift, double epsilon) {
+  double mean = 0.0, square = 0.0, scale;
+  for (int i = 0; i < count; i++) mean += (double)x[i];
+  mean /= count;
+  for (int i = 0; i < count; i++) square += ((double)x[i] - mean) * ((double)x[i] - mean);
+  scale = exp_of(-0.5 * log_of(square / count + epsilon));
+  for (int i = 0; i < count; i++) x[i] = (float)(((double)x[i] - mean) * scale) * gain[i] + shift[i];
+}
+
 static float dot(const float *a, const float *b, int count) {
   float sums[8] = {0}, total = 0.0f;
   int i = 0;
