@@ -18,7 +18,7 @@ def emit_tag(program: Program, predictor: Predictor, most: int) -> None:
     task: Any = predictor.task
     model: Any = predictor.model
     if not isinstance(model, Tagger):
-        raise ExportError(f"the tagger {type(model).__name__} cannot be exported; it is no recurrent network")
+        raise ExportError(f"the tagger {type(model).__name__} is not recurrent; it cannot be exported")
     names = task.labels.names
     K = len(names)
     reader = WordReader(program, task, model.words, most, tags=True)
@@ -26,7 +26,7 @@ def emit_tag(program: Program, predictor: Predictor, most: int) -> None:
     if looks and not reader.letters:
         raise ExportError("affixes or a shortcut without letters cannot be exported")
     if looks:
-        found = model.shortcut if model.shortcut is not None else model.words.affixes
+        found: Any = model.shortcut if model.shortcut is not None else model.words.affixes
         reader.define_indicators(found.indicators)
     reader.define(indicators=looks)
     define_labels(program, names, blank=True)
@@ -99,7 +99,8 @@ def _define_linear(p: Program, tagger: LinearTagger) -> None:
             "for (int i = 0; i < 12; i++) found[i] = m->looks[12 * t + i];",
             "for (int d = 0; d < 4; d++)",
             "  for (int i = 0; i < 3; i++)",
-            "    found[n++] = look_at(m, t + near[d], count, shared[i]) * SPREAD + (uint64_t)(int64_t)near[d] * FACTOR;",
+            "    found[n++] = look_at(m, t + near[d], count, shared[i]) * SPREAD +",
+            "                 (uint64_t)(int64_t)near[d] * FACTOR;",
             "for (int d = 0; d < 2; d++) {",
             "  const uint64_t pair = look_at(m, t + d - 1, count, 1) * FACTOR + look_at(m, t + d, count, 1);",
             "  found[n++] = (pair * FACTOR + (uint64_t)d) * SPREAD;",

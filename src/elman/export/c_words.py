@@ -41,7 +41,7 @@ class WordReader:
         self._define_vectors()
 
     def _define_spans(self, indicators: bool) -> None:
-        p, field, words = self.program, self.field, self.words
+        p, field = self.program, self.field
         unit = field.text.unit_name
         if unit not in ("word", "character") and not self.tags:
             raise ExportError(f"the unit {unit!r} with letters or vectors of words cannot be exported")
@@ -71,9 +71,8 @@ class WordReader:
             define_vocabulary(p, "VECTOR_WORDS", field.vector_words)
             p.fields["vector_rows"] = f"int32_t vector_rows[{self.most}];"
             body.append("m->vector_rows[t] = find_token(&VECTOR_WORDS, word, size, -1);")
-            body.append(
-                "if (m->vector_rows[t] < 0) m->vector_rows[t] = find_token(&VECTOR_WORDS, m->word, small, -1);"
-            )
+            body.append("if (m->vector_rows[t] < 0)")
+            body.append("  m->vector_rows[t] = find_token(&VECTOR_WORDS, m->word, small, -1);")
         if self.letters:
             p.flags.add("READS_LETTERS")
             p.fields["letters"] = f"int32_t letters[{LONGEST + 1}];"
@@ -137,23 +136,21 @@ class WordReader:
             lines.append(f"copy(x + {at}, m->spelt + (size_t)t * {wide}, {wide});")
             at += wide
         if words.affixes is not None:
-            lines += self._hashed(
-                f"x + {at}", words.affixes.weight, "AFFIX", "m->looks + 12 * t", 12, "affixes"
-            )
+            lines += self._hashed(f"x + {at}", words.affixes.weight)
             at += words.affixes.output_size
         if words.ngrams is not None:
             lines += self._ngrams(words.ngrams)
         p.define("static void encoder_input(Memory *m, int t, float *x)", lines)
 
-    def _hashed(self, to: str, weight: Any, name: str, numbers: str, count: int, field: str) -> list[str]:
-        """Sum the rows of a table that numbers are hashed to."""
+    def _hashed(self, to: str, weight: Any) -> list[str]:
+        """Sum the rows of a table that the indicators of a word are hashed to."""
         table, D = self.program.table(weight), weight.shape[1]
-        row = self.program.field(f"{field}_row", padded(D))
+        row = self.program.field("affixes_row", padded(D))
         return [
             f"fill({to}, 0.0f, {D});",
-            f"for (int i = 0; i < {count}; i++) {{",
+            "for (int i = 0; i < INDICATORS; i++) {",
             "  uint32_t row;",
-            f"  const int sign_of = hashed_row(({numbers})[i], {len(weight) - 1}u, &row);",
+            f"  const int sign_of = hashed_row(m->looks[INDICATORS * t + i], {len(weight) - 1}u, &row);",
             "  if (!sign_of) continue;",
             f"  {self.program.row(row, table, 'row')}",
             f"  for (int u = 0; u < {D}; u++) ({to})[u] += (float)sign_of * {row}[u];",

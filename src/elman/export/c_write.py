@@ -17,8 +17,8 @@ from elman.text.vocabulary import END, START
 
 STREAM = [
     "",
-    "/* A stream: one token after the other. Begin sets the state before the first one; step reads a token and gives",
-    "   the log-probabilities of what follows it: NAME_TOKENS of them, in memory->log_probs. */",
+    "/* A stream: one token after the other. Begin sets the state before the first one; step reads a token",
+    "   and gives the log-probabilities of what follows it: NAME_TOKENS of them, in memory->log_probs. */",
     "typedef struct NAME_state { float values[NAME_STATE]; } NAME_state;",
     "void NAME_begin(NAME_state *state);",
     "const float *NAME_step(NAME_memory *memory, NAME_state *state, int32_t token);",
@@ -51,9 +51,10 @@ def emit_lm(program: Program, predictor: Predictor, most: int) -> None:
     if model.bridge is not None:
         at = program.field("bridged", padded(model.bridge.out_features))
         lines += program.affine(at, "m->y", *linear(program, model.bridge))
-    weight = model.tokens.embedding.weight if model.tied else model.weight
+    weight: Any = model.tokens.embedding.weight if model.tied else model.weight
+    bias: Any = model.bias
     V = len(field.vocabulary)
-    lines += program.affine("log_probs", at, program.matrix(weight.t()), program.bias(model.bias))
+    lines += program.affine("log_probs", at, program.matrix(weight.t()), program.bias(bias))
     lines.append(f"log_softmax(log_probs, {V});")
     longest = predictor.decoding.max_length or LONGEST  # type: ignore[union-attr]
     define_search(program, predictor, lines, state=network.total_state, longest=longest)
@@ -158,22 +159,21 @@ def emit_class2seq(program: Program, predictor: Predictor, most: int) -> None:
     if features:
         program.fields["seen"] = f"uint8_t seen[{len(names)}];"
         body += [f"for (int k = 0; k < {len(names)}; k++) m->seen[k] = 0;", "{", "  size_t end = 0;"]
-        body.append(
-            "  for (size_t i = next_word(text, length, 0, &end); i < length; i = next_word(text, length, end, &end)) {"
-        )
+        next_one = "i = next_word(text, length, end, &end)"
+        body.append(f"  for (size_t i = next_word(text, length, 0, &end); i < length; {next_one}) {{")
         body += ["    const int32_t own = find_token(&CLASSES, text + i, end - i, -1);"]
     else:
         body += ["{", "  {", "    int32_t own = find_token(&CLASSES, text, length, -1);"]
         if classes.kind == "token":
-            body.append(
-                "    if (own < 0) own = find_token(&CLASSES, m->text, lower_text(text, length, m->text, sizeof m->text), -1);"
-            )
+            body.append("    const size_t small = lower_text(text, length, m->text, sizeof m->text);")
+            body.append("    if (own < 0) own = find_token(&CLASSES, m->text, small, -1);")
     body.append("    if (own < 0) return NO_LABEL;")
     if features:
         body += ["    if (m->seen[own]) continue;", "    m->seen[own] = 1;"]
     body.append("    any = 1;")
     at, ends = 0, []
-    for start, step, place in zip(model.starts, network.steps, network.state_places(), strict=True):
+    starts: Any = model.starts
+    for start, step, place in zip(starts, network.steps, network.state_places(), strict=True):
         H = step[0].H
         row = program.field(f"start_{at}", padded(H))
         body.append(f"    {program.row(row, program.table(start.weight.t()), 'own')}")
@@ -216,6 +216,7 @@ def _define_stream(program: Program, begin: list[str], size: int, V: int, name: 
     program.define(
         "int32_t PUBLIC(token)(const char *text, size_t length)",
         [
-            f"return find_token(&{name.upper()}_VOCABULARY, (const uint8_t *)text, length, {name.upper()}_UNKNOWN);"
+            f"return find_token(&{name.upper()}_VOCABULARY, (const uint8_t *)text, length,",
+            f"                  {name.upper()}_UNKNOWN);",
         ],
     )

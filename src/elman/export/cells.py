@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,11 +70,11 @@ class CellStep:
         if not self.cell.reads_whole_state:
             return None
         graph = equations.graph
-        view = self.cell.with_symbols(graph)
-        try:
-            found = view.O(self.cell.State(*(graph.leaf("s", name) for name in equations.states)))
-        except ElmanError:
-            found = None  # type: ignore[assignment]
+        view: Any = self.cell.with_symbols(graph)
+        symbols: list[Any] = [graph.leaf("s", name) for name in equations.states]
+        found: Any = None
+        with suppress(ElmanError):
+            found = view.O(self.cell.State(*symbols))
         if not isinstance(found, Symbol):
             raise ExportError(f"{type(self.cell).__name__} has an output O(s) that is no equation")
         return found.node

@@ -33,7 +33,8 @@ class Network:
             starts = rnn.start_states(None, 1, torch.zeros(1, rnn.input_size))
         self.starts: list[list[str | None]] = []
         for depth in range(rnn.layers):
-            cells = list(rnn.cells[depth])  # type: ignore[arg-type]
+            layer: Any = rnn.cells[depth]
+            cells = list(layer)
             made = [CellStep(program, f"{name}_{depth}{d}", cell, rates) for d, cell in enumerate(cells)]
             self.steps.append(made)
             self.inputs.append([self._projection(cell) for cell in cells])
@@ -114,8 +115,8 @@ class Network:
     def define_read(self, most: int, *, keeps: bool) -> None:
         """``NAME_read(m, count)``: all outputs and the last states of a sequence.
 
-        A function ``NAME_input(m, t, x)`` gives its vectors. Outputs lie in ``NAME_outputs``, a step after the
-        other; states of all layers and directions in ``NAME_states``. Without ``keeps`` only the last
+        A function ``NAME_input(m, t, x)`` gives its vectors. Outputs lie in ``NAME_outputs``, a step after
+        the other; states of all layers and directions in ``NAME_states``. Without ``keeps`` only the last
         outputs, in ``NAME_last``, stay.
         """
         p, name, B = self.program, self.name, self.rnn.directions

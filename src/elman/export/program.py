@@ -79,10 +79,11 @@ class Program:
     def table(self, values: Tensor | Floats) -> Matrix:
         """Rows (V, D) that are looked up."""
         array = _array(values)
+        V, D = array.shape
         if not self.int8:
-            return Matrix(*array.shape, self.vector(array))
+            return Matrix(V, D, self.vector(array))
         rounded, scales = _rounded(array)
-        return Matrix(*array.shape, self._byte_array(rounded), self.vector(scales))
+        return Matrix(V, D, self._byte_array(rounded), self.vector(scales))
 
     def _byte_array(self, values: NDArray[np.int8]) -> str:
         place, self._byte_count = self._byte_count, self._byte_count + values.size
@@ -136,7 +137,8 @@ class Program:
         floats = np.concatenate([*self._floats, np.zeros(1, np.float32)])
         words = [f"0x{word:X}" for word in floats.view(np.uint32).tolist()]
         lines = [
-            f"static const union {{ uint32_t bits[{len(words)}]; float values[{len(words)}]; }} NUMBERS = {{{{",
+            f"static const union {{ uint32_t bits[{len(words)}]; float values[{len(words)}]; }} NUMBERS =",
+            "{{",
             *_lines(words),
             "}};",
             "#define WEIGHTS (NUMBERS.values)",

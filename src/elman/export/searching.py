@@ -14,12 +14,13 @@ from elman.predictor import Predictor
 def define_search(
     program: Program, predictor: Predictor, step: Sequence[str], *, state: int, longest: int, most: int = 0
 ) -> None:
-    """``step(m, token, state, log_probs)`` of these lines, and ``search``, which writes ``longest`` at most."""
+    """``step(m, token, state, log_probs)`` of these lines, and ``search``, which writes so many at most."""
     settings: Any = predictor.decoding
     strategy = strategy_name(settings)
     if strategy not in ("greedy", "beam"):
         raise ExportError(
-            f"decoding.strategy is {strategy!r}; an export writes by greedy or beam: --set decoding.strategy=greedy"
+            f"decoding.strategy is {strategy!r}; an export writes by greedy or beam, as with "
+            "--set decoding.strategy=greedy"
         )
     refused = {"n_best": settings.n_best > 1, "no_repeat": settings.no_repeat, "stop": settings.stop}
     refused |= {"prefix": settings.prefix, "coverage_penalty": getattr(settings, "coverage_penalty", None)}

@@ -86,9 +86,7 @@ def define_reader(program: Program, field: TextField, name: str, most: int) -> N
     else:
         function = "cut_words" if kind == "word" else "cut_characters"
         body = f"{function}(text, length, &{upper}_VOCABULARY, {unknown}, ids, {most})"
-    program.flags |= {"word": {"CUTS_WORDS"}, "character": {"CUTS_CHARACTERS"}, "byte": {"CUTS_BYTES"}}.get(
-        kind, set()
-    )
+    program.flags.add(f"CUTS_{kind.upper()}")
     lines += [f"count = {body};"]
     if field.reverse:
         lines += ["for (int i = 0; i < count / 2; i++) {", "  const int32_t kept = ids[i];"]
@@ -149,7 +147,8 @@ def _define_merges(program: Program, field: TextField, name: str) -> None:
         ids[number] = field.vocabulary.index.get(token, unknown)
     program.array("int32_t", f"{upper}_NUMBERS", ids)
     program.tables.append(
-        f"static const Merges {upper}_MERGES = {{{upper}_PAIRS, {size - 1}u, {upper}_SINGLE, {upper}_NUMBERS}};"
+        f"static const Merges {upper}_MERGES = "
+        f"{{{upper}_PAIRS, {size - 1}u, {upper}_SINGLE, {upper}_NUMBERS}};"
     )
 
 

@@ -204,7 +204,7 @@ static size_t next_byte(const uint8_t *text, size_t length, size_t i, size_t *en
   return i;
 }
 
-#ifdef CUTS_WORDS
+#ifdef CUTS_WORD
 static int cut_words(const uint8_t *text, size_t length, const Vocabulary *v, int32_t unknown, int32_t *ids,
                      int most) {
   size_t end = 0;
@@ -217,7 +217,7 @@ static int cut_words(const uint8_t *text, size_t length, const Vocabulary *v, in
 }
 #endif
 
-#ifdef CUTS_CHARACTERS
+#ifdef CUTS_CHARACTER
 static int cut_characters(const uint8_t *text, size_t length, const Vocabulary *v, int32_t unknown, int32_t *ids,
                           int most) {
   size_t wrong, step;
@@ -232,7 +232,7 @@ static int cut_characters(const uint8_t *text, size_t length, const Vocabulary *
 }
 #endif
 
-#ifdef CUTS_BYTES
+#ifdef CUTS_BYTE
 static int cut_bytes(const uint8_t *text, size_t length, const int32_t *numbers, int32_t *ids, int most) {
   if (length > (size_t)most) return TOO_LONG;
   for (size_t i = 0; i < length; i++) ids[i] = numbers[text[i]];
