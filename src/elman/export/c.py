@@ -6,7 +6,8 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
+from weakref import finalize
 
 from elman.errors import ExportError
 from elman.export.c_classify import emit_classify
@@ -132,19 +133,19 @@ def compiler() -> str:
 def open_written(folder: Path) -> Answering:
     """The C file, compiled and asked; it is compiled once."""
     [path] = folder.glob("*.c")
-    kept = TemporaryDirectory(prefix="elman-")
-    binary = Path(kept.name) / "program"
+    place = Path(mkdtemp(prefix="elman-"))
+    binary = place / "program"
     command = [compiler(), "-O2", "-std=c99", str(path), "-lm", "-o", str(binary)]
     if "int main(" not in path.read_text(encoding="utf-8"):
-        driver = Path(kept.name) / "driver.c"
+        driver = place / "driver.c"
         write_text(driver, f'#include "{path.resolve()}"\n{source("main.c")}')
         command = [compiler(), "-O2", "-std=c99", f"-I{folder}", str(driver), "-lm", "-o", str(binary)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
+        shutil.rmtree(place, ignore_errors=True)
         raise ExportError(f"the C file does not compile: {done.stderr[:2000]}")
 
     def ask(texts: Sequence[str]) -> list[Answer]:
-        assert kept is not None
         given = "".join(f"{text}\n" for text in texts)
         answered = subprocess.run([str(binary), "--numbers"], input=given.encode(), capture_output=True)
         if answered.returncode:
@@ -153,6 +154,7 @@ def open_written(folder: Path) -> Answering:
             )
         return list(_parsed(answered.stdout))
 
+    finalize(ask, shutil.rmtree, place, True)
     return ask
 
 
