@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from torch import nn
 
@@ -14,17 +12,20 @@ from elman.export.program import Program, array_text, padded, source
 from elman.export.texts import define_classes, ranges
 from elman.models.classifier import Classifier
 from elman.models.poolings.attention import AttentionPooling
+from elman.models.poolings.base import Pooling
 from elman.models.poolings.last import Last
 from elman.models.poolings.max import Max
 from elman.models.poolings.mean import Mean
 from elman.models.poolings.mean_max import MeanMax
+from elman.models.shortcut import LinearShortcut
 from elman.predictor import Predictor
+from elman.tasks.classify import Classify
 from elman.text.ngrams import BLOCK
 
 
 def emit_classify(program: Program, predictor: Predictor, most: int) -> None:
-    task: Any = predictor.task
-    model: Any = predictor.model
+    task, model = predictor.task, predictor.model
+    assert isinstance(task, Classify)
     if not isinstance(model, Classifier):
         raise ExportError(
             f"the classifier {type(model).__name__} cannot be exported; it is no recurrent network"
@@ -33,7 +34,7 @@ def emit_classify(program: Program, predictor: Predictor, most: int) -> None:
         raise ExportError("model.multilabel: texts with several labels cannot be exported")
     names = task.labels.names
     K = len(names)
-    reader = WordReader(program, task, model.words, most, tags=False)
+    reader = WordReader(program, task.words, model.words, most, tags=False)
     reader.define(indicators=False)
     define_labels(program, names, blank=False)
     encoder = Network(program, "encoder", model.encoder.network)
@@ -74,7 +75,7 @@ def emit_classify(program: Program, predictor: Predictor, most: int) -> None:
     )
 
 
-def _pooled(p: Program, pooling: Any, E: int, most: int) -> tuple[list[str], str]:
+def _pooled(p: Program, pooling: Pooling, E: int, most: int) -> tuple[list[str], str]:
     """Statements that make one vector of all outputs, and where it is."""
     if type(pooling) is Last:
         return [], "m->encoder_last"
@@ -96,7 +97,7 @@ def _pooled(p: Program, pooling: Any, E: int, most: int) -> tuple[list[str], str
         return largest(0), to
     if type(pooling) is MeanMax:
         return [*mean, *largest(E)], to
-    if type(pooling) is AttentionPooling:
+    if isinstance(pooling, AttentionPooling):
         inner = p.field("energy", padded(E))
         p.fields["attended"] = f"float attended[{most}];"
         v = p.vector(pooling.v.weight[0])
@@ -113,7 +114,7 @@ def _pooled(p: Program, pooling: Any, E: int, most: int) -> tuple[list[str], str
     raise ExportError(f"the pooling {type(pooling).__name__} cannot be exported")
 
 
-def _define_shortcut(p: Program, shortcut: Any, most: int) -> None:
+def _define_shortcut(p: Program, shortcut: LinearShortcut, most: int) -> None:
     define_classes(p, lower=True, pieces=False)
     p.unicode.append(array_text("uint32_t", "WORDLIKE", ranges(lambda c: c.isalnum() or c == "_")))
     hashes = shortcut.hashes.cpu().numpy()

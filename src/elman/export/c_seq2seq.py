@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from elman.attention.additive import Additive
+from elman.attention.base import Attention
 from elman.attention.bilinear import Bilinear
 from elman.attention.dot import Dot
 from elman.attention.location import Location
@@ -15,7 +15,9 @@ from elman.export.program import Program, padded
 from elman.export.searching import define_search
 from elman.export.texts import check_field, define_copying, define_joiner, define_reader
 from elman.layers.bridge import Bridge
+from elman.models.seq2seq import Seq2Seq as Model
 from elman.predictor import Predictor
+from elman.tasks.seq2seq import Seq2Seq
 from elman.tasks.seq2seq_writer import SHORTEST
 from elman.text.vocabulary import START
 
@@ -23,7 +25,7 @@ from elman.text.vocabulary import START
 class Attending:
     """How a score looks at the states of a source."""
 
-    def __init__(self, program: Program, attention: Any, most: int) -> None:
+    def __init__(self, program: Program, attention: Attention, most: int) -> None:
         self.program, self.attention = program, attention
         self.kind = type(attention)
         if self.kind not in (Additive, Dot, Bilinear, Location):
@@ -46,8 +48,8 @@ class Attending:
     def _define(self) -> None:
         p, a, A = self.program, self.attention, self.width
         remember = []
-        if self.kind is not Dot:
-            layer = a.matrix if self.kind is Bilinear else a.of_keys
+        layer = a.matrix if isinstance(a, Bilinear) else a.of_keys if isinstance(a, Additive) else None
+        if layer is not None:
             at = f"m->encoder_outputs + (size_t)t * {self.E}"
             body = [
                 *p.affine(self.row, at, *linear(p, layer)),
@@ -60,7 +62,7 @@ class Attending:
         if isinstance(a, Additive):
             lines += p.affine(self.query, "q", *linear(p, a.of_query))
             query = self.query
-        elif self.kind is Dot and a.projection is not None:
+        elif isinstance(a, Dot) and a.projection is not None:
             lines += p.affine(self.query, "q", *linear(p, a.projection))
             query = self.query
         at = f"{self.keys} + (size_t)t * {A}"
@@ -97,6 +99,7 @@ class Attending:
     def _filters(self) -> list[str]:
         """What the last weights around a position add; nothing before the first look."""
         p, a = self.program, self.attention
+        assert isinstance(a, Location)
         filters = p.vector(a.filters.weight[:, 0])  # (F, 2r + 1)
         F, wide = a.filters.weight.shape[0], a.filters.weight.shape[2]
         more, seen = p.field("more", padded(self.width)), p.field("filtered", F)
@@ -120,9 +123,10 @@ class Attending:
 
 def emit_seq2seq(program: Program, predictor: Predictor, most: int) -> None:
     """All of a model that reads one text and writes another."""
-    task: Any = predictor.task
-    model: Any = predictor.model
-    config: Any = predictor.config
+    task, model = predictor.task, predictor.model
+    assert isinstance(task, Seq2Seq)
+    assert isinstance(model, Model)
+    config = task.config
     if config.model.form != "two":
         raise ExportError(f"model.form is {config.model.form!r}; an export has an encoder and a decoder")
     check_field(task.source, "text.source")

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from elman.errors import ExportError
 from elman.export.c_words import WordReader, define_labels, sparse_table
 from elman.export.networks import Network, linear
 from elman.export.program import Program, padded, source
+from elman.models.crf import CRF
 from elman.models.tagger import LinearTagger, Tagger
 from elman.predictor import Predictor
+from elman.tasks.tag import Tag
 
 
 def emit_tag(program: Program, predictor: Predictor, most: int) -> None:
-    task: Any = predictor.task
-    model: Any = predictor.model
+    task, model = predictor.task, predictor.model
+    assert isinstance(task, Tag)
     if not isinstance(model, Tagger):
         raise ExportError(f"the tagger {type(model).__name__} is not recurrent; it cannot be exported")
     names = task.labels.names
     K = len(names)
-    reader = WordReader(program, task, model.words, most, tags=True)
+    reader = WordReader(program, task.words, model.words, most, tags=True)
     looks = model.words.affixes is not None or model.shortcut is not None
     if looks and not reader.letters:
         raise ExportError("affixes or a shortcut without letters cannot be exported")
     if looks:
-        found: Any = model.shortcut if model.shortcut is not None else model.words.affixes
+        found = model.words.affixes if model.shortcut is None else model.shortcut
+        assert found is not None
         reader.define_indicators(found.indicators)
     reader.define(indicators=looks)
     define_labels(program, names, blank=True)
@@ -118,7 +119,7 @@ def _define_linear(p: Program, tagger: LinearTagger) -> None:
     )
 
 
-def _chain(p: Program, crf: Any, most: int, temperature: float) -> list[str]:
+def _chain(p: Program, crf: CRF, most: int, temperature: float) -> list[str]:
     with torch.no_grad():
         parts = [part.float() for part in crf._constrained()]
     K = len(parts[0])

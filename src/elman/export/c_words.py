@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from torch import Tensor
 
 from elman.errors import ExportError
 from elman.export.networks import Network
 from elman.export.program import Matrix, Program, padded, source
 from elman.export.texts import check_field, define_classes, define_reader, define_vocabulary
-from elman.models.embedding import Ngrams
+from elman.models.embedding import Ngrams, Words
+from elman.models.indicators import Indicators
+from elman.text.fields import WordField
 from elman.text.lexicon import LONGEST
 from elman.text.vocabulary import UNKNOWN
 
@@ -18,9 +19,9 @@ from elman.text.vocabulary import UNKNOWN
 class WordReader:
     """``read_words(m, text, length)`` numbers the words of a line; ``words_input`` gives their vectors."""
 
-    def __init__(self, program: Program, task: Any, words: Any, most: int, *, tags: bool) -> None:
-        self.program, self.field, self.words, self.most, self.tags = program, task.words, words, most, tags
-        if words.pretrained is not None and not task.words.vector_words:
+    def __init__(self, program: Program, field: WordField, words: Words, most: int, *, tags: bool) -> None:
+        self.program, self.field, self.words, self.most, self.tags = program, field, words, most, tags
+        if words.pretrained is not None and not field.vector_words:
             raise ExportError("pretrained vectors without their words cannot be exported")
         self.letters = self.field.lower and (words.spelling is not None or words.affixes is not None or tags)
         self.spans = self.field.lower or words.pretrained is not None or tags
@@ -94,12 +95,13 @@ class WordReader:
         lines += ["for (int t = 0; t < count; t++) {", *(f"  {line}" for line in body), "}", "return count;"]
         p.define("static int read_words(Memory *m, const uint8_t *text, size_t length)", lines)
 
-    def define_indicators(self, indicators: Any) -> None:
+    def define_indicators(self, indicators: Indicators) -> None:
         """Tables of letters, once."""
         for name in ("written", "small", "kinds"):
             self.program.array("uint64_t", f"LETTER_{name.upper()}", getattr(indicators, name).tolist())
 
     def _spelling(self) -> list[str]:
+        assert self.words.spelling is not None
         width = self.words.spelling.output_size
         self.program.fields["spelt"] = f"float spelt[{self.most * width}];"
         return [
@@ -108,9 +110,10 @@ class WordReader:
         ]
 
     def _define_spelling(self) -> None:
-        p = self.program
-        table = p.table(self.words.letters.weight)
-        network = Network(p, "spelling", self.words.spelling)
+        p, weight, spelling = self.program, self.words.letters.weight, self.words.spelling
+        assert weight is not None
+        assert spelling is not None
+        table, network = p.table(weight), Network(p, "spelling", spelling)
         p.define(
             "static void spelling_input(Memory *m, int t, float *x)", [p.row("x", table, "m->letters[t]")]
         )
@@ -142,7 +145,7 @@ class WordReader:
             lines += self._ngrams(words.ngrams)
         p.define("static void encoder_input(Memory *m, int t, float *x)", lines)
 
-    def _hashed(self, to: str, weight: Any) -> list[str]:
+    def _hashed(self, to: str, weight: Tensor) -> list[str]:
         """Sum the rows of a table that the indicators of a word are hashed to."""
         table, D = self.program.table(weight), weight.shape[1]
         row = self.program.field("affixes_row", padded(D))
@@ -183,7 +186,7 @@ def define_labels(program: Program, names: list[str], *, blank: bool) -> None:
     )
 
 
-def sparse_table(program: Program, weight: Any, name: str) -> Matrix:
+def sparse_table(program: Program, weight: Tensor, name: str) -> Matrix:
     """Rows of which most are zero: NAME_ROWS has the number of each, from 1 on."""
     rows = weight.detach().cpu().numpy()
     used = np.flatnonzero(np.abs(rows).max(1) > 0)

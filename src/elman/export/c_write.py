@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from torch import nn
 
 from elman.errors import ExportError
 from elman.export.networks import Network, Vectors, linear
@@ -12,7 +12,10 @@ from elman.export.texts import check_field, define_classes, define_joiner, defin
 from elman.models.generator import Generator
 from elman.models.language_model import LanguageModel
 from elman.predictor import Predictor
+from elman.tasks.class2seq import Class2Seq
+from elman.tasks.class2seq_writer import Class2SeqWriter
 from elman.tasks.generation import LONGEST
+from elman.tasks.lm import Lm
 from elman.text.vocabulary import END, START
 
 STREAM = [
@@ -29,8 +32,8 @@ STREAM = [
 
 def emit_lm(program: Program, predictor: Predictor, most: int) -> None:
     """A language model: what goes on from a line, and how probable a line is."""
-    task: Any = predictor.task
-    model: Any = predictor.model
+    task, model = predictor.task, predictor.model
+    assert isinstance(task, Lm)
     if not isinstance(model, LanguageModel):
         raise ExportError(
             f"the language model {type(model).__name__} cannot be exported; it is no recurrent network"
@@ -51,8 +54,9 @@ def emit_lm(program: Program, predictor: Predictor, most: int) -> None:
     if model.bridge is not None:
         at = program.field("bridged", padded(model.bridge.out_features))
         lines += program.affine(at, "m->y", *linear(program, model.bridge))
-    weight: Any = model.tokens.embedding.weight if model.tied else model.weight
-    bias: Any = model.bias
+    weight, bias = model.tokens.embedding.weight if model.tied else model.weight, model.bias
+    assert weight is not None
+    assert bias is not None
     V = len(field.vocabulary)
     lines += program.affine("log_probs", at, program.matrix(weight.t()), program.bias(bias))
     lines.append(f"log_softmax(log_probs, {V});")
@@ -109,9 +113,10 @@ def emit_lm(program: Program, predictor: Predictor, most: int) -> None:
 
 def emit_class2seq(program: Program, predictor: Predictor, most: int) -> None:
     """A sequence from a class, whose vector decides the first state."""
-    task: Any = predictor.task
-    model: Any = predictor.model
-    classes, writer, field = task.classes, task.generation.writer, task.field
+    task, model = predictor.task, predictor.model
+    assert isinstance(task, Class2Seq)
+    classes, field, writer = task.classes, task.field, task.generation.writer
+    assert isinstance(writer, Class2SeqWriter)
     if not isinstance(model, Generator):
         raise ExportError(f"the generator {type(model).__name__} cannot be exported")
     if classes.kind == "vector":
@@ -172,11 +177,11 @@ def emit_class2seq(program: Program, predictor: Predictor, most: int) -> None:
         body += ["    if (m->seen[own]) continue;", "    m->seen[own] = 1;"]
     body.append("    any = 1;")
     at, ends = 0, []
-    starts: Any = model.starts
+    starts = [one.weight.t() for one in model.starts if isinstance(one, nn.Linear)]
     for start, step, place in zip(starts, network.steps, network.state_places(), strict=True):
         H = step[0].H
         row = program.field(f"start_{at}", padded(H))
-        body.append(f"    {program.row(row, program.table(start.weight.t()), 'own')}")
+        body.append(f"    {program.row(row, program.table(start), 'own')}")
         body.append(f"    for (int u = 0; u < {H}; u++) sums[{at} + u] += {row}[u];")
         ends.append(f"for (int u = 0; u < {H}; u++) state[{place} + u] = sigmoid(sums[{at} + u]);")
         at += H

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -70,9 +70,9 @@ class CellStep:
         if not self.cell.reads_whole_state:
             return None
         graph = equations.graph
-        view: Any = self.cell.with_symbols(graph)
-        symbols: list[Any] = [graph.leaf("s", name) for name in equations.states]
-        found: Any = None
+        view = self.cell.with_symbols(graph)
+        symbols = cast(list[Tensor], [graph.leaf("s", name) for name in equations.states])
+        found: object = None
         with suppress(ElmanError):
             found = view.O(self.cell.State(*symbols))
         if not isinstance(found, Symbol):

@@ -57,7 +57,7 @@ def module_text(predictor: Predictor, options: ExportOptions) -> str:
 
 
 def about_model(predictor: Predictor, options: ExportOptions) -> dict[str, Any]:
-    task: Any = predictor.task
+    task = predictor.task
     fields = list(task.text_fields.values())
     return {
         "name": options.name,

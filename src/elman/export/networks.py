@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 
+from elman.cells.base import Cell
 from elman.cells.layer_norm_lstm import LayerNormLSTM
 from elman.errors import ExportError
 from elman.export.cells import CellStep
@@ -14,6 +13,7 @@ from elman.export.program import Matrix, Program, padded
 from elman.layers.bridge import Bridge
 from elman.layers.rnn import RNN
 from elman.models.embedding import Tokens
+from elman.recurrence.contract import State
 
 
 class Network:
@@ -22,7 +22,7 @@ class Network:
     ``advance(x, s, y)`` is one step of all layers in one direction; ``read`` a function over a sequence.
     """
 
-    def __init__(self, program: Program, name: str, rnn: Any) -> None:
+    def __init__(self, program: Program, name: str, rnn: nn.Module) -> None:
         if not isinstance(rnn, RNN):
             raise ExportError(f"the network {type(rnn).__name__} is not recurrent")
         self.program, self.name, self.rnn = program, name, rnn
@@ -33,8 +33,7 @@ class Network:
             starts = rnn.start_states(None, 1, torch.zeros(1, rnn.input_size))
         self.starts: list[list[str | None]] = []
         for depth in range(rnn.layers):
-            layer: Any = rnn.cells[depth]
-            cells = list(layer)
+            cells = [one for one in rnn.cells[depth].children() if isinstance(one, Cell)]
             made = [CellStep(program, f"{name}_{depth}{d}", cell, rates) for d, cell in enumerate(cells)]
             self.steps.append(made)
             self.inputs.append([self._projection(cell) for cell in cells])
@@ -46,14 +45,14 @@ class Network:
         wide = max((len(s.inputs) * s.H for layer in self.steps for s in layer), default=1)
         self.parts = program.field(f"{name}_parts", padded(wide))
 
-    def _projection(self, cell: Any) -> tuple[Matrix, str | None] | None:
+    def _projection(self, cell: Cell) -> tuple[Matrix, str | None] | None:
         if cell.W_x is None:
             return None
         if isinstance(cell, LayerNormLSTM):  # whose bias comes after the norm
             return self.program.matrix(cell.W_x), None
         return self.program.matrix(cell.W_x), None if cell.b is None else self.program.bias(cell.b)
 
-    def _norm(self, cell: Any) -> list[str]:
+    def _norm(self, cell: Cell) -> list[str]:
         """What a layer-normalised cell does to its input parts."""
         if not isinstance(cell, LayerNormLSTM):
             return []
@@ -62,7 +61,7 @@ class Network:
         gain, shift = self.program.vector(cell.gain_x), self.program.vector(b)
         return [f"normalise({self.parts}, {width}, {gain}, {shift}, {float(cell.epsilon)!r});"]
 
-    def _start(self, step: CellStep, state: Any) -> str | None:
+    def _start(self, step: CellStep, state: State) -> str | None:
         fields = [field[0].detach() for field in state]
         if not any(bool(field.any()) for field in fields):
             return None
@@ -208,7 +207,8 @@ def bridge_lines(program: Program, bridge: Bridge, source: Network, target: Netw
             made = program.field(f"bridge_{depth}_out", padded(len(names) * H))
             for number, (_, _, address) in enumerate(fields):
                 lines.append(f"copy({joined} + {number * given[0].H}, {address}, {given[0].H});")
-            layer: Any = bridge.networks[depth]
+            layer = bridge.networks[depth]
+            assert isinstance(layer, nn.Linear)
             lines += program.affine(made, joined, *linear(program, layer))
             lines.append(f"apply_tanh({made}, {len(names) * H});")
             for i, _ in enumerate(names):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -17,6 +17,8 @@ from elman.export.options import Answer, Answering, ExportOptions
 from elman.predictor import Predictor
 from elman.tasks.predictions import Prediction
 from elman.training.sources import training_data
+
+T = TypeVar("T")
 
 PROVEN = 1000  # lines of validation data
 TIMED = 200  # of them that torch answers one by one
@@ -83,8 +85,8 @@ def validation_lines(predictor: Predictor, most: int = PROVEN) -> list[Line]:
     return found
 
 
-def _text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else " ".join(map(str, value))
+def _text(value: str | list[str] | None) -> str | None:
+    return value if value is None or isinstance(value, str) else " ".join(value)
 
 
 def answer_of(prediction: Prediction) -> Answer:
@@ -218,7 +220,7 @@ def one_by_one(predictor: Predictor) -> Iterator[None]:
             writer.together = kept[1]
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+def timed(work: Callable[[], T]) -> tuple[float, T]:
     """How long some work takes, in seconds, and what it gives."""
     start = perf_counter()
     found = work()

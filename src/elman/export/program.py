@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ COLUMNS = 32  # of a panel, as in runtime.c
 PER_LINE = 16  # numbers in a line of an array
 
 Floats = NDArray[np.float32]
+Whole = NDArray[np.integer]
+N = TypeVar("N", bound=np.generic)
 
 
 class Matrix(NamedTuple):
@@ -129,7 +131,7 @@ class Program:
         """A function."""
         self.functions.append("\n".join([f"{head} {{", *(f"  {line}" for line in body), "}"]))
 
-    def array(self, kind: str, name: str, values: Sequence[int] | NDArray[Any]) -> None:
+    def array(self, kind: str, name: str, values: Sequence[int] | Whole) -> None:
         """A table of whole numbers."""
         self.tables.append(array_text(kind, name, values))
 
@@ -149,7 +151,7 @@ class Program:
         return "\n".join(lines)
 
 
-def array_text(kind: str, name: str, values: Sequence[int] | NDArray[Any]) -> str:
+def array_text(kind: str, name: str, values: Sequence[int] | Whole) -> str:
     numbers = values.tolist() if isinstance(values, np.ndarray) else list(values)
     written = [str(one) for one in numbers or [0]]
     return "\n".join([f"static const {kind} {name}[{len(written)}] = {{", *_lines(written), "};"])
@@ -169,7 +171,7 @@ def _array(values: Tensor | Floats) -> Floats:
     return np.ascontiguousarray(found, dtype=np.float32)
 
 
-def _panels(matrix: NDArray[Any]) -> NDArray[Any]:
+def _panels(matrix: NDArray[N]) -> NDArray[N]:
     D, N = matrix.shape
     return np.ascontiguousarray(matrix.reshape(D, N // COLUMNS, COLUMNS).swapaxes(0, 1))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from elman.config import strategy_name
 from elman.errors import ExportError
@@ -15,7 +14,8 @@ def define_search(
     program: Program, predictor: Predictor, step: Sequence[str], *, state: int, longest: int, most: int = 0
 ) -> None:
     """``step(m, token, state, log_probs)`` of these lines, and ``search``, which writes so many at most."""
-    settings: Any = predictor.decoding
+    settings = predictor.decoding
+    assert settings is not None
     strategy = strategy_name(settings)
     if strategy not in ("greedy", "beam"):
         raise ExportError(
