@@ -23,6 +23,7 @@ RANKS = {
     "attention": 3,
     "text": 3,
     "layers": 4,
+    "runtime": 4,
     "models": 5,
     "decoding": 5,
     "metrics": 5,
@@ -36,10 +37,10 @@ RANKS = {
     "bench": 9,
     "fitting": 10,
     "sklearn": 11,
-    "cli": 10,
+    "cli": 11,
     "server": 10,
     "export": 10,
-    "__main__": 11,
+    "__main__": 12,
 }
 FOUNDATION = {name for name, rank in RANKS.items() if rank == 0}  # they make one layer
 HEAVY = ("torch", "numpy", "matplotlib")

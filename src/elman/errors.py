@@ -128,6 +128,10 @@ class UntrustedCodeError(RunError, number="E703", exit_code=2):
     """A run names code that its user has not trusted."""
 
 
+class ExportError(ElmanError, RuntimeError, number="E801", exit_code=6):
+    """A model, or a part of it, that cannot be exported, or an export that does not answer as its model."""
+
+
 class BackendNotice(UserWarning):
     """A slower path is taken, and why."""
 

@@ -18,6 +18,7 @@ COMMANDS = (
     "predict",
     "evaluate",
     "inspect",
+    "export",
     "generate",
     "score",
     "runs",

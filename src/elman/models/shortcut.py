@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from elman.models.backoff import Counted
-from elman.text.ngrams import BLOCK, Numbers
+from elman.text.ngram_index import NgramIndex, ngram_values
+from elman.text.ngrams import Numbers
 
 STRENGTH = 1000.0  # of the losses of a text, over √N, against half the square of the weights
 MOST_WEIGHTS = 4_000_000
 ITERATIONS = 100
 CPU = torch.device("cpu")
-SPREAD = np.uint64(0x9E3779B97F4A7C15)  # an odd number that mixes all bits into the highest
 SMOOTHING = 0.3  # of naive Bayes: how much all texts count for a label, against those of a usual label
 UNSEEN = 0.1  # texts that each label has beforehand
 MANY = 3000  # training texts from which on a network may be expected to be worth as much
@@ -52,13 +52,13 @@ class LinearShortcut(Counted):
         self.register_buffer("bias", torch.zeros(2 * K))
         self.register_buffer("weights", expected_weights(0).float())
         self.register_buffer("texts", torch.zeros((), dtype=torch.int64))
-        self._index: _Index | None = None
+        self._index: NgramIndex | None = None
 
     def forward(self, ngrams: tuple[Numbers, Numbers]) -> Tensor:
         """Log-probabilities (B, 2, K) by both models, of texts whose n-grams stand one after the other."""
         if self._index is None or self._index.of is not self.hashes:
-            self._index = _Index(self.hashes, self.hashes.cpu().numpy())
-        places, values, offsets = _entries(*ngrams, self._index, self.rarity.cpu().numpy())
+            self._index = NgramIndex(self.hashes, self.hashes.cpu().numpy())
+        places, values, offsets = ngram_values(*ngrams, self._index, self.rarity.cpu().numpy())
         sums = _Bags(places, offsets, values, self.weight.device).times(self.weight) + self.bias
         return F.log_softmax(sums.unflatten(-1, (2, -1)), -1)
 
@@ -88,7 +88,7 @@ class LinearShortcut(Counted):
         truth = torch.as_tensor(labels, dtype=torch.int64)
         hashes, rarity = self._choose(found, counts)
         known = torch.from_numpy(hashes)
-        places, values, offsets = _entries(found, counts, _Index(known, hashes), rarity)
+        places, values, offsets = ngram_values(found, counts, NgramIndex(known, hashes), rarity)
         matrix = places, offsets, values
         models = (
             _regress(*matrix, (len(hashes), K), truth, weighing),
@@ -154,56 +154,6 @@ def expected_weights(texts: int) -> Tensor:
     """Of network, regression and naive Bayes, after so many training texts: few teach a network little."""
     share = texts / (texts + MANY)
     return torch.tensor([0.1 + 0.5 * share, 0.5 - 0.1 * share, 0.25], dtype=torch.float64)
-
-
-class _Index:
-    """Where n-grams stand among those that are known: a look into a table, where most of them have a place.
-
-    Those that meet there stand in a second one, and so on.
-    """
-
-    def __init__(self, of: Tensor, hashes: Numbers) -> None:
-        self.of, self.hashes = of, hashes
-        self.tables: list[NDArray[np.int32]] = []
-        left = np.arange(len(hashes), dtype=np.int32)
-        while len(left) or not self.tables:
-            table = np.full(1 << max(4, (4 * len(left)).bit_length()), -1, dtype=np.int32)
-            slots = _slots(hashes[left], table)
-            table[slots] = left
-            left = left[table[slots] != left]
-            self.tables.append(table)
-
-    def find(self, ngrams: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
-        """The places, and which of the n-grams are known."""
-        places = np.full(len(ngrams), -1, dtype=np.int64)
-        open_ = np.arange(len(ngrams))
-        for table in self.tables:
-            asked = ngrams[open_]
-            found = table[_slots(asked, table)]
-            known = found >= 0
-            known[known] = self.hashes[found[known]] == asked[known]
-            places[open_[known]] = found[known]
-            open_ = open_[~known & (found >= 0)]  # where nobody stands, nobody was sent on
-        return places[places >= 0], places >= 0
-
-
-def _slots(ngrams: Numbers, table: NDArray[np.int32]) -> NDArray[np.uint64]:
-    return (ngrams.astype(np.uint64) * SPREAD) >> np.uint64(64 - (len(table).bit_length() - 1))
-
-
-def _entries(
-    ngrams: Numbers, counts: Numbers, index: _Index, rarity: NDArray[np.float32]
-) -> tuple[Numbers, NDArray[np.float32], Numbers]:
-    """The known n-grams of texts: their places, their values, and where each text's begin."""
-    texts, size = len(counts), max(1, len(rarity))
-    places, known = index.find(ngrams)
-    keys, often = np.unique(np.repeat(np.arange(texts), counts)[known] * size + places, return_counts=True)
-    rows, places = keys // size, keys % size
-    values = (1 + np.log(often)) * rarity[places]
-    kinds = rows * 2 + (index.hashes[places] >= BLOCK) if len(places) else rows
-    squares = np.bincount(kinds, values**2, minlength=2 * texts)
-    values = (values / np.sqrt(squares[kinds])).astype(np.float32)
-    return places, values, np.searchsorted(rows, np.arange(texts))
 
 
 class _Bags:

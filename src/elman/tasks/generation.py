@@ -119,7 +119,8 @@ class Generation(Generic[M]):
             "prefix": self.writer.field.unit.split(settings.prefix),
         }
         ids = {
-            name: dict(zip(own, self._ids(name, own, settings), strict=True)) for name, own in tokens.items()
+            name: dict(zip(own, self.token_ids(name, own, settings), strict=True))
+            for name, own in tokens.items()
         }
         longest, prefix = settings.max_length or self.writer.longest(()), len(tokens["prefix"])
         for key, length in (("min_length is {}", settings.min_length), ("prefix has {} tokens", prefix)):
@@ -199,7 +200,7 @@ class Generation(Generic[M]):
         self, starts: Sequence[DecodingStart], settings: DecodingSettings, trace: int | None, keep_shown: bool
     ) -> list[SearchResult]:
         first, end = starts[0], self.writer.end_marker(settings)
-        prefix = self._ids("prefix", self.writer.field.unit.split(settings.prefix), settings)
+        prefix = self.token_ids("prefix", self.writer.field.unit.split(settings.prefix), settings)
         processors: list[Processor] = [NoRepeat(settings.no_repeat)] if settings.no_repeat else []
         processors += [Prefix([prefix] * len(first.first))] if prefix else []
         strategy = make_strategy(settings)
@@ -213,8 +214,8 @@ class Generation(Generic[M]):
                 state,
                 strategy,
                 end=end,
-                stop=set(self._ids("stop", settings.stop, settings)) - {end},
-                banned={*self.writer.never(settings), *self._ids("banned", settings.banned, settings)},
+                stop=set(self.token_ids("stop", settings.stop, settings)) - {end},
+                banned={*self.writer.never(settings), *self.token_ids("banned", settings.banned, settings)},
                 min_length=settings.min_length,
                 max_length=settings.max_length or LONGEST,
                 processors=processors,
@@ -228,7 +229,7 @@ class Generation(Generic[M]):
         kept = make_strategy(settings).width(settings.n_best)
         return max(1, DISTRIBUTIONS // (kept * len(self.vocabulary)))
 
-    def _ids(self, name: str, tokens: Iterable[str], settings: DecodingSettings) -> list[int]:
+    def token_ids(self, name: str, tokens: Iterable[str], settings: DecodingSettings) -> list[int]:
         """The numbers of tokens that a setting names; a newline is the end of a line."""
         newline, found = self.writer.line_end(), []
         for token in tokens:

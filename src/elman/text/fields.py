@@ -6,12 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.config import TextSettings, VocabularySettings
 from elman.errors import LabelError, RunError, nearest
 from elman.text.files import Repairs
 from elman.text.lexicon import Lexicon
@@ -19,6 +18,9 @@ from elman.text.records import Record
 from elman.text.units.base import PIECES, Unit, empty_unit, unit_from_json, unit_to_json
 from elman.text.vectors import Vectors, coverage, read_vectors, wanted_forms
 from elman.text.vocabulary import END, MARKERS, PAD, START, UNKNOWN, Vocabulary
+
+if TYPE_CHECKING:  # whose settings are read alone, so that a runtime needs none of what checks them
+    from elman.config import TextSettings, VocabularySettings
 
 LARGEST = 50_000  # entries of a vocabulary whose size is not set
 FREQUENT_VECTORS = 50_000  # vectors of a file's first words that are kept beside those of the training data
@@ -30,6 +32,7 @@ State = dict[str, Any]  # of a field, as JSON
 class TextField:
     """A text: its unit, its vocabulary, how often each token occurs, and pretrained vectors of the tokens.
 
+    >>> from elman.config import VocabularySettings
     >>> field = TextField(VocabularySettings())
     >>> field.build_vocabulary(Counter(field.split("the cat sees the dog")))
     ['vocabulary: 8 entries for 4 types, 100.00% of tokens']
@@ -60,6 +63,7 @@ class TextField:
         self.start, self.end = start, end
         self.markers = (PAD, UNKNOWN, start, end)
         self.settle(settings)
+        self.removed = remove
         self._remove = re.compile(remove) if remove else None
         self.whole: str | None = None  # a regular expression: what it matches is one token
         self.counts: list[int] = []
@@ -113,6 +117,7 @@ class TextField:
     def readable(self, tokens: Iterable[str]) -> list[str]:
         """Each token as the text that it stands for; pieces of a character stay as they are spelt.
 
+        >>> from elman.config import VocabularySettings
         >>> TextField(VocabularySettings(unit="byte")).readable(["<0x41>", "<0xC3>"])
         ['A', '<0xC3>']
         """

@@ -1,0 +1,361 @@
+/* Texts: UTF-8 in, tokens out, and back. */
+typedef struct {
+  const uint8_t *letters;
+  const uint32_t *starts, *slots;
+  uint32_t mask;
+} Vocabulary;
+
+typedef struct {
+  uint8_t *to;
+  size_t room, used;
+} Output;
+
+static void put_byte(Output *out, int byte) {
+  if (out->used < out->room) out->to[out->used] = (uint8_t)byte;
+  out->used++;
+}
+
+static void put_bytes(Output *out, const uint8_t *bytes, size_t count) {
+  for (size_t i = 0; i < count; i++) put_byte(out, bytes[i]);
+}
+
+static void put_code(Output *out, uint32_t code) {
+  if (code < 0x80) {
+    put_byte(out, (int)code);
+  } else if (code < 0x800) {
+    put_byte(out, (int)(0xC0 | (code >> 6)));
+    put_byte(out, (int)(0x80 | (code & 63)));
+  } else if (code < 0x10000) {
+    put_byte(out, (int)(0xE0 | (code >> 12)));
+    put_byte(out, (int)(0x80 | ((code >> 6) & 63)));
+    put_byte(out, (int)(0x80 | (code & 63)));
+  } else {
+    put_byte(out, (int)(0xF0 | (code >> 18)));
+    put_byte(out, (int)(0x80 | ((code >> 12) & 63)));
+    put_byte(out, (int)(0x80 | ((code >> 6) & 63)));
+    put_byte(out, (int)(0x80 | (code & 63)));
+  }
+}
+
+/* The bytes of the character that begins here, 0 where there is none: `*code` is what it is, and `*wrong` how
+   many bytes of a character that is not complete there are. */
+static size_t character_at(const uint8_t *text, size_t length, uint32_t *code, size_t *wrong) {
+  const uint32_t first = text[0];
+  uint32_t low = 0x80, high = 0xBF;
+  size_t count, i;
+  *wrong = 1;
+  if (first < 0x80) {
+    *code = first;
+    return 1;
+  }
+  if (first < 0xC2 || first > 0xF4) return 0;
+  count = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  if (first == 0xE0) low = 0xA0;
+  if (first == 0xED) high = 0x9F;
+  if (first == 0xF0) low = 0x90;
+  if (first == 0xF4) high = 0x8F;
+  *code = first & (0xFFu >> (count + 1));
+  for (i = 1; i < count; i++, low = 0x80, high = 0xBF) {
+    if (i >= length || text[i] < low || text[i] > high) {
+      *wrong = i;
+      return 0;
+    }
+    *code = (*code << 6) | (text[i] & 63u);
+  }
+  return count;
+}
+
+/* Is it a text: UTF-8 without NUL? */
+static int check_text(const uint8_t *text, size_t length) {
+  size_t wrong, step;
+  uint32_t code;
+  for (size_t i = 0; i < length; i += step) {
+    step = character_at(text + i, length - i, &code, &wrong);
+    if (!step) return NOT_UTF8;
+    if (!code) return HAS_NUL;
+  }
+  return 0;
+}
+
+/* Put U+FFFD where an output is not UTF-8. */
+static void repair_output(Output *out, size_t first, uint8_t *scratch, size_t room) {
+  Output fixed;
+  const size_t end = out->used < out->room ? out->used : out->room;
+  size_t wrong, step;
+  uint32_t code;
+  fixed.to = scratch;
+  fixed.room = room;
+  fixed.used = 0;
+  for (size_t i = first; i < end; i += step) {
+    step = character_at(out->to + i, end - i, &code, &wrong);
+    if (step) {
+      put_bytes(&fixed, out->to + i, step);
+    } else {
+      put_code(&fixed, 0xFFFD);
+      step = wrong;
+    }
+  }
+  out->used = first;
+  put_bytes(out, scratch, fixed.used < room ? fixed.used : room);
+}
+
+static int is_space(uint32_t c) {
+  return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+static int is_in(const uint32_t *ranges, size_t count, uint32_t code) {
+  size_t low = 0, high = count / 2;
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    if (code > ranges[2 * middle + 1])
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return 2 * low + 1 < count && code >= ranges[2 * low] && code <= ranges[2 * low + 1];
+}
+#define IN(ranges, code) is_in(ranges, sizeof(ranges) / sizeof(ranges[0]), code)
+
+#ifdef HAS_LOWER
+/* Small letters; a capital sigma at the end of a word has a form of its own. */
+static size_t lower_text(const uint8_t *text, size_t length, uint8_t *to, size_t room) {
+  Output out;
+  size_t wrong, step, ahead, size;
+  uint32_t code, next;
+  int cased = 0;
+  out.to = to;
+  out.room = room;
+  out.used = 0;
+  for (size_t i = 0; i < length; i += step) {
+    size_t low = 0, high = LOWER_COUNT;
+    step = character_at(text + i, length - i, &code, &wrong);
+    if (code == 0x3A3) {
+      int last = cased;
+      for (ahead = i + step; last && ahead < length; ahead += size) {
+        size = character_at(text + ahead, length - ahead, &next, &wrong);
+        if (IN(IGNORED, next)) continue;
+        last = !IN(CASED, next);
+        break;
+      }
+      put_code(&out, last ? 0x3C2u : 0x3C3u);
+      cased = 1;
+      continue;
+    }
+    if (!IN(IGNORED, code)) cased = IN(CASED, code);
+    while (low < high) {
+      const size_t middle = (low + high) / 2;
+      if (code > LOWER[3 * middle])
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    if (low < LOWER_COUNT && LOWER[3 * low] == code) {
+      put_code(&out, LOWER[3 * low + 1]);
+      if (LOWER[3 * low + 2]) put_code(&out, LOWER[3 * low + 2]);
+    } else {
+      put_code(&out, code);
+    }
+  }
+  return out.used < room ? out.used : room;
+}
+#endif
+
+/* The number of a text in a vocabulary, or what stands for an unknown one. */
+static int32_t find_token(const Vocabulary *v, const uint8_t *text, size_t length, int32_t unknown) {
+  uint32_t hash = 2166136261u, place;
+  for (size_t i = 0; i < length; i++) hash = (hash ^ text[i]) * 16777619u;
+  for (place = hash & v->mask; v->slots[place]; place = (place + 1) & v->mask) {
+    const uint32_t number = v->slots[place] - 1;
+    const uint8_t *own = v->letters + v->starts[number];
+    size_t i = 0;
+    if (v->starts[number + 1] - v->starts[number] != length) continue;
+    while (i < length && own[i] == text[i]) i++;
+    if (i == length) return (int32_t)number;
+  }
+  return unknown;
+}
+
+/* The next word between white space: its first byte, and the byte after it in `*end`; `length` if there is none. */
+static size_t next_word(const uint8_t *text, size_t length, size_t i, size_t *end) {
+  size_t wrong, step;
+  uint32_t code;
+  for (; i < length; i += step) {
+    step = character_at(text + i, length - i, &code, &wrong);
+    if (!is_space(code)) break;
+  }
+  for (*end = i; *end < length; *end += step) {
+    step = character_at(text + *end, length - *end, &code, &wrong);
+    if (is_space(code)) break;
+  }
+  return i;
+}
+
+static size_t next_character(const uint8_t *text, size_t length, size_t i, size_t *end) {
+  size_t wrong;
+  uint32_t code;
+  *end = i < length ? i + character_at(text + i, length - i, &code, &wrong) : i;
+  return i;
+}
+
+static size_t next_byte(const uint8_t *text, size_t length, size_t i, size_t *end) {
+  (void)text;
+  *end = i < length ? i + 1 : i;
+  return i;
+}
+
+#ifdef CUTS_WORD
+static int cut_words(const uint8_t *text, size_t length, const Vocabulary *v, int32_t unknown, int32_t *ids,
+                     int most) {
+  size_t end = 0;
+  int count = 0;
+  for (size_t i = next_word(text, length, 0, &end); i < length; i = next_word(text, length, end, &end)) {
+    if (count == most) return TOO_LONG;
+    ids[count++] = find_token(v, text + i, end - i, unknown);
+  }
+  return count;
+}
+#endif
+
+#ifdef CUTS_CHARACTER
+static int cut_characters(const uint8_t *text, size_t length, const Vocabulary *v, int32_t unknown, int32_t *ids,
+                          int most) {
+  size_t wrong, step;
+  uint32_t code;
+  int count = 0;
+  for (size_t i = 0; i < length; i += step) {
+    step = character_at(text + i, length - i, &code, &wrong);
+    if (count == most) return TOO_LONG;
+    ids[count++] = find_token(v, text + i, step, unknown);
+  }
+  return count;
+}
+#endif
+
+#ifdef CUTS_BYTE
+static int cut_bytes(const uint8_t *text, size_t length, const int32_t *numbers, int32_t *ids, int most) {
+  if (length > (size_t)most) return TOO_LONG;
+  for (size_t i = 0; i < length; i++) ids[i] = numbers[text[i]];
+  return (int)length;
+}
+#endif
+
+#ifdef HAS_PIECES
+typedef struct {
+  const int32_t *pairs; /* left, right, rank + 1, what they become */
+  uint32_t mask;
+  const int32_t *single, *numbers;
+} Merges;
+
+/* What a character is to the pattern that cuts a text before bytes are paired. */
+static int piece_kind(uint32_t code) {
+  return is_space(code) && !(code >= 28 && code <= 31) ? 0 : IN(LETTER, code) ? 1 : IN(NUMBER, code) ? 2 : 3;
+}
+
+static size_t contraction(const uint8_t *text, size_t length) {
+  static const char *const endings[7] = {"s", "t", "re", "ve", "m", "ll", "d"};
+  if (length < 2 || text[0] != '\'') return 0;
+  for (int i = 0; i < 7; i++) {
+    const char *own = endings[i];
+    if (own[0] == (char)text[1] && (!own[1] || (length > 2 && own[1] == (char)text[2]))) return own[1] ? 3 : 2;
+  }
+  return 0;
+}
+
+/* How many bytes the next run has: letters, numbers or signs, with the space before them; or white space. */
+static size_t run_length(const uint8_t *text, size_t length) {
+  size_t wrong, step, i = contraction(text, length), last = 0;
+  uint32_t code;
+  int kind;
+  if (i) return i;
+  step = character_at(text, length, &code, &wrong);
+  if (code == ' ' && length > 1) {
+    (void)character_at(text + 1, length - 1, &code, &wrong);
+    kind = piece_kind(code);
+    if (kind) i = 1;
+    else kind = 0;
+  } else {
+    kind = piece_kind(code);
+  }
+  for (; i < length; i += step) {
+    step = character_at(text + i, length - i, &code, &wrong);
+    if (piece_kind(code) != kind) break;
+    last = step;
+  }
+  if (!kind && i < length && i > last) i -= last; /* the last space belongs to what follows */
+  return i;
+}
+
+static int cut_pieces(const uint8_t *text, size_t length, const Merges *merges, int32_t *ids, int32_t *work,
+                      int most) {
+  int count = 0;
+  size_t size;
+  for (size_t i = 0; i < length; i += size) {
+    int parts = 0;
+    size = run_length(text + i, length - i);
+    for (size_t j = 0; j < size; j++) work[parts++] = merges->single[text[i + j]];
+    for (;;) {
+      int32_t best = 0, made = 0;
+      int place = -1, to = 0;
+      for (int j = 0; j + 1 < parts; j++) {
+        const uint32_t a = (uint32_t)work[j], b = (uint32_t)work[j + 1];
+        uint32_t slot = ((a * 31337u + b) * 2654435761u) & merges->mask;
+        for (; merges->pairs[4 * slot + 2]; slot = (slot + 1) & merges->mask) {
+          const int32_t *pair = merges->pairs + 4 * slot;
+          if (pair[0] != work[j] || pair[1] != work[j + 1]) continue;
+          if (place < 0 || pair[2] < best) {
+            best = pair[2];
+            made = pair[3];
+            place = j;
+          }
+          break;
+        }
+      }
+      if (place < 0) break;
+      for (int j = 0; j < parts; j++) {
+        if (j == place) {
+          work[to++] = made;
+          j++;
+        } else {
+          work[to++] = work[j];
+        }
+      }
+      parts = to;
+    }
+    for (int j = 0; j < parts; j++) {
+      if (count == most) return TOO_LONG;
+      ids[count++] = merges->numbers[work[j]];
+    }
+  }
+  return count;
+}
+#endif
+
+#ifdef JOINS_HABITS
+typedef struct {
+  int after, first;
+  uint32_t open;
+} Spacing;
+
+/* Does a space stand before a token? Its habit: bit 0 a space before, 1-2 what follows, 3 and 4 a mark for a space
+   or none, 5 a quotation mark, whose number stands from bit 8 on. */
+static int space_before(Spacing *s, int32_t habit, int place) {
+  const int after = (habit >> 1) & 3, quote = (habit >> 5) & 1;
+  const uint32_t own = quote ? 1u << ((habit >> 8) & 31) : 0u;
+  int space = s->after && (habit & 1) && !(s->open & own);
+  if (habit & 8) space = 1;
+  if (habit & 16) space = 0;
+  if (!place) space = 0;
+  if (after == 3) {
+    const int closes = s->after && !space;
+    if (quote) s->open = closes ? s->open & ~own : s->open | own;
+    s->after = closes;
+  } else if (after == 2) {
+    s->after = space || s->first;
+  } else {
+    s->after = after == 1;
+  }
+  s->first = 0;
+  return space;
+}
+#endif

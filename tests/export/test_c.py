@@ -1,0 +1,135 @@
+"""A model as one C file answers as the model does, and stays within its memory."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from elman.errors import ExportError
+from elman.export.c import compiler, program_text
+from elman.export.exporting import export
+from elman.export.options import ExportOptions
+from elman.export.parity import Line
+from export_models import LABELS, SOURCES, tiny
+
+ASKED = [*SOURCES[:7], "Ünseen WÖRDS ς İ ǅ", "x", "  z  "]
+WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror")
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+SMALL: dict[str, Any] = {"model__crf": True, "model__affixes": 2}
+MODELS: list[tuple[str, dict[str, Any]]] = [
+    ("seq2seq", {}),
+    ("seq2seq", {"model__cell": "layer_norm_lstm", "model__attention": "location", "text__unit": "word"}),
+    ("seq2seq", {"model__cell": "gru", "model__placement": "before", "model__input_feeding": True}),
+    ("seq2seq", {"text__unit": "bpe", "text__vocabulary_size": 300, "decoding__beam": 3}),
+    ("classify", {"text__unit": "word", "text__lowercase": True, "model__cell": "elman"}),
+    (
+        "classify",
+        {"model__pooling": "attention", "model__head": 8, "model__cell": "tests/user_cells.py:Everything"},
+    ),
+    ("tag", SMALL),
+    ("tag", {"model__cell": "layer_norm_lstm", "text__lowercase": True, "model__affixes": 2}),
+    ("lm", {"text__unit": "byte", "model__zoneout": 0.1, "model__initial_state": "learned"}),
+    ("class2seq", {"text__classes": "features", "model__cell": "gru"}),
+]
+
+
+def exported(tmp_path: Path, task: str, options: ExportOptions, settings: dict[str, Any]) -> Path:
+    lines = LABELS[:4] if task == "class2seq" else ASKED
+    proof = export(tiny(task, **settings), "c", tmp_path / "out", options, [Line(text) for text in lines])
+    assert options.int8 or proof.equal == proof.lines == len(lines)
+    return tmp_path / "out"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "settings"), MODELS, ids=[f"{task}-{i}" for i, (task, _) in enumerate(MODELS)]
+)
+def test_answers_are_the_models(tmp_path: Path, task: str, settings: dict[str, Any]) -> None:
+    folder = exported(tmp_path, task, ExportOptions(), settings)
+    assert {path.name for path in folder.iterdir()} == {"model.c", "model.h", "proof.json"}
+
+
+@pytest.mark.slow
+def test_it_compiles_without_a_warning_or_a_library(tmp_path: Path) -> None:
+    folder = exported(tmp_path, "tag", ExportOptions(freestanding=True, int8=True), SMALL)
+    for found in filter(None, map(shutil.which, ("gcc", "clang"))):
+        flags = ["-std=c99", "-O1", *WARNINGS, "-ffreestanding", "-c", "model.c", "-o", "model.o"]
+        subprocess.run([found, *flags], cwd=folder, check=True)
+    undefined = subprocess.run(
+        ["nm", "-u", "model.o"], cwd=folder, check=True, capture_output=True, text=True
+    )
+    assert not {"malloc", "free", "printf", "expf", "exp"} & set(undefined.stdout.split())
+
+
+@pytest.mark.slow
+def test_odd_lines_are_answered_or_refused(tmp_path: Path) -> None:
+    """Under the sanitizers: bytes at random, NUL, no UTF-8, and lines without end."""
+    folder = exported(tmp_path, "classify", ExportOptions(max_length=50), {})
+    flags = ["-std=c99", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+    subprocess.run([compiler(), *flags, "model.c", "-o", "model"], cwd=folder, check=True)
+    random = Random(1)
+    lines = [random.randbytes(random.randrange(30)).replace(b"\n", b"") for _ in range(500)]
+    lines += [text.encode() for text in ASKED] + [b"\0", b"\xff", b"", b"\r", b"a" * 51, b"a" * 1_000_000]
+    found = subprocess.run([folder / "model"], input=b"\n".join(lines) + b"\n", capture_output=True)
+    assert found.returncode == 3, found.stderr.decode()[-1000:]
+    assert found.stdout.count(b"\n") == len(lines)
+    assert b"not UTF-8" in found.stderr
+    assert b"a NUL character" in found.stderr
+    assert b"longer than this model reads" in found.stderr
+
+
+@pytest.mark.slow
+def test_a_stream_of_steps_scores_as_the_model(tmp_path: Path) -> None:
+    predictor = tiny("lm", text__unit="character")
+    export(predictor, "c", tmp_path / "out", ExportOptions("own"), [Line(text) for text in ASKED])
+    main = """#define NO_MAIN
+#include "own.c"
+#include <stdio.h>
+#include <string.h>
+int main(void) {
+  static own_memory m;
+  static own_state s;
+  const char *text = "a bad";
+  double total = 0.0;
+  own_begin(&s);
+  const float *logs = own_step(&m, &s, FIRST);
+  for (size_t i = 0; i <= strlen(text); i++) {
+    const int32_t token = i < strlen(text) ? own_token(text + i, 1) : LAST;
+    total += (double)logs[token];
+    logs = own_step(&m, &s, token);
+  }
+  own_score(&m, text, strlen(text));
+  printf("%.9g %.9g %d", total, m.numbers[0], own_step(&m, &s, -1) == NULL);
+  return 0;
+}
+"""
+    (tmp_path / "out" / "main.c").write_text(main, encoding="utf-8")
+    task: Any = predictor.task
+    first, last = task.start, task.field.vocabulary.id("</s>")
+    command = [compiler(), "-std=c99", "-O1", f"-DFIRST={first}", f"-DLAST={last}", "main.c", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path / "out", check=True)
+    found = subprocess.run([tmp_path / "out" / "main"], check=True, capture_output=True, text=True)
+    by_step, at_once, refused = map(float, found.stdout.split())
+    [scored] = predictor.score(["a bad"])
+    assert by_step == pytest.approx(sum(value for _, value in scored), abs=1e-4)
+    assert at_once == pytest.approx(by_step, abs=1e-6)
+    assert refused
+
+
+REFUSED = [
+    ("lm", {"decoding__temperature": 0.5}, "decoding.strategy is 'sample'"),
+    ("lm", {"text__unit": "wordpunct"}, "'wordpunct'"),
+    ("seq2seq", {"decoding__no_repeat": 2}, "decoding.no_repeat"),
+    ("seq2seq", {"model__cell": "scrn"}, "SCRN"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "settings", "named"), REFUSED)
+def test_what_it_cannot_write_is_refused_by_name(task: str, settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(ExportError, match=named):
+        program_text(tiny(task, **settings), ExportOptions())
