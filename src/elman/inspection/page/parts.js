@@ -2,6 +2,10 @@
 import { el, svg, shown, short, number, percent, shade, key, heat, tokens, curve, onResize, fromTheRight, say } from "./drawing.js";
 const ORIGINS = { text: "read", start: "start", prompt: "prompt", truth: "truth fed", own: "own output fed" };
 
+// The most probable, each with a bar; what came is marked.
+export const bars = (top, came) => el("ol", { class: "best" }, top.map(([token, chance]) =>
+  el("li", { class: token === came ? "came" : null }, el("i", { style: `width:${100 * chance}%` }), el("b", { dir: "auto", title: token }, shown(token)), el("span", {}, percent(chance)))));
+
 // Unrolled: a player over all steps of all networks.
 function player(one) {
   if (!one.unrolled) return null;
@@ -25,8 +29,7 @@ function player(one) {
     const step = steps[now];
     slider.setAttribute("aria-valuetext", describe(step)); where.textContent = describe(step);
     text.spans.forEach((span, i) => span.classList.toggle("now", i === now));
-    panel.replaceChildren(el("h3", {}, step.top.length ? "most probable" : ""), el("ol", { class: "best" }, step.top.map(([token, chance]) =>
-      el("li", { class: token === step.output ? "came" : null }, el("i", { style: `width:${100 * chance}%` }), el("b", { dir: "auto", title: token }, shown(token)), el("span", {}, percent(chance))))));
+    panel.replaceChildren(el("h3", {}, step.top.length ? "most probable" : ""), bars(step.top, step.output));
     scene.replaceChildren(drawing());
   }
   function drawing() {
