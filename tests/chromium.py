@@ -77,6 +77,7 @@ class Chromium:
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url=address)
+        self.wait("location.protocol !== 'about:' && document.readyState === 'complete'")
 
     def ask(self, script: str) -> Any:
         """The value of a JavaScript expression."""

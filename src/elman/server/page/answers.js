@@ -1,6 +1,6 @@
 // What a model says, task by task: a headline, and what is known token by token. Each is drawn from a prediction, from
 // an inspection, or from both, whichever there is already; a change (what if) has an inspection alone.
-import { el, svg, shown, short, percent, shade, key, tokens } from "./drawing.js";
+import { el, svg, shown, short, percent, shade, key, tokens, onResize } from "./drawing.js";
 import { bars, bands } from "./parts.js";
 
 const stepsOf = one => one?.unrolled?.flatMap(network => network.steps) ?? [];
@@ -9,10 +9,16 @@ const titled = (title, ...parts) => el("div", {}, el("h3", {}, title), parts);
 
 // Classes as the text is read: a line for each of the most probable, over the tokens.
 function reading(steps) {
+  const box = el("div", { class: "scroll" });
+  onResize(box, () => box.replaceChildren(readingAt(steps, box.clientWidth)));
+  return box;
+}
+function readingAt(steps, space) {
   const most = {};
   steps.forEach(step => step.top.forEach(([label, chance]) => { most[label] = Math.max(most[label] ?? 0, chance); }));
   const last = new Map(steps.at(-1).top), names = Object.keys(most).sort((a, b) => (last.get(b) ?? 0) - (last.get(a) ?? 0) || most[b] - most[a]).slice(0, 4);
-  const wide = Math.max(26, Math.min(96, 620 / steps.length)), high = 120, left = 34, top = 10, room = 150, width = left + wide * steps.length + room;
+  const room = Math.min(150, 16 + 8 * Math.max(...names.map(name => [...name].length))), high = 120, left = 34, top = 10;
+  const wide = Math.max(22, Math.min(96, (space - left - room - 4) / steps.length)), width = left + wide * steps.length + room;
   const x = i => left + wide * (i + .5), y = chance => top + (1 - chance) * high;
   const art = svg("svg", { width, height: high + 44, role: "img", "aria-label": `classes as the text is read: ${steps.map(step => `after ${shown(step.token)} ${step.own} ${percent(step.top[0]?.[1])}`).join(", ")}` });
   for (const chance of [0, .5, 1]) art.append(svg("line", { class: "grid", x1: left, x2: width - room, y1: y(chance), y2: y(chance) }), svg("text", { class: "small", x: left - 6, y: y(chance) + 4, "text-anchor": "end" }, `${100 * chance}`));
@@ -29,7 +35,7 @@ function reading(steps) {
     art.append(svg("text", { class: `ends r${n}`, x: width - room + 6, y: lowest + 4 }, short(name, 18)));
   }
   steps.forEach((step, i) => art.append(svg("text", { x: x(i), y: high + 34, "text-anchor": "middle" }, svg("title", {}, step.token), short(step.token, Math.max(2, Math.floor(wide / 8))))));
-  return el("div", { class: "scroll" }, art);
+  return art;
 }
 function classify(prediction, one) {
   const steps = stepsOf(one), chances = prediction?.probabilities ? Object.entries(prediction.probabilities).sort((a, b) => b[1] - a[1]) : steps.at(-1)?.top ?? [];
@@ -47,7 +53,7 @@ function tag(prediction, one) {
     el("bdi", {}, shown(word)), el("span", { class: "tag" }, tags[i]), el("span", { class: "meter" }, el("i", { style: `width:${100 * (chance(i) ?? 0)}%` })), el("small", {}, percent(chance(i)))));
   function choose(i) {
     buttons.forEach((button, n) => { button.setAttribute("aria-pressed", n === i); button.tabIndex = n === i ? 0 : -1; });
-    if (steps[i]) others.replaceChildren(el("h3", {}, "what ", el("bdi", {}, shown(words[i])), " may be"), bars(steps[i].top.filter(([, p], n) => !n || p > 1e-6), tags[i]));
+    if (steps[i]) others.replaceChildren(el("h3", {}, "what “", el("bdi", {}, shown(words[i])), "” may be"), bars(steps[i].top.filter(([, p], n) => !n || p > 1e-6), tags[i]));
   }
   list.addEventListener("keydown", event => {
     const forward = getComputedStyle(list).direction === "rtl" ? -1 : 1, move = { ArrowRight: forward, ArrowLeft: -forward }[event.key], at = buttons.indexOf(document.activeElement);

@@ -17,9 +17,9 @@ export function makeChanges(box, changed) {
   const form = (act, ...parts) => el("form", { class: "controls", onsubmit: event => { event.preventDefault(); change(act); } }, parts);
   const add = () => el("button", { type: "submit" }, "Add");
   const asked = form(() => { if (!token.value) return; if (other.value) { state.replace[token.value] = other.value; state.remove = state.remove.filter(one => one !== Number(token.value)); } else { delete state.replace[token.value]; state.remove = [...new Set([...state.remove, Number(token.value)])]; } other.value = ""; },
-    "Token", token, "were", other, el("small", {}, "or nothing: it is left out"), add());
-  const held = form(() => { const one = `${layer.value}${gate.value}:${unit.value}=${value.value}`; if (gate.value && !state.clamp.includes(one)) state.clamp.push(one); }, "Unit", unit, "of", gate, layer, "were held at", value, add());
-  const made = form(() => { if (forced.value) state.force[number.value] = forced.value; forced.value = ""; }, "Written token", number, "were", forced, add());
+    "If token", token, "were", other, el("small", {}, "or nothing: it is left out"), add());
+  const held = form(() => { const one = `${layer.value}${gate.value}:${unit.value}=${value.value}`; if (gate.value && !state.clamp.includes(one)) state.clamp.push(one); }, "If unit", unit, "of", gate, layer, "were held at", value, add());
+  const made = form(() => { if (forced.value) state.force[number.value] = forced.value; forced.value = ""; }, "If written token", number, "were", forced, add());
   const beside = el("div", { class: "controls" }, "Beside it", against);
   box.replaceChildren(summary, el("div", { class: "card" }, chips, asked, held, made, beside, el("p", { class: "faint" }, "The original stays beside it. Tokens and units are counted from 1.")));
 
