@@ -32,7 +32,7 @@ function trouble(error) {
   if (error.kind === "token" && engine.useToken) return askForToken(error);
   const again = () => { trouble(null); model ? ask(0) : start(); };
   const left = el("span", {}), button = el("button", { type: "button", onclick: again }, "Try now");
-  const TITLES = { gone: "The server does not answer.", busy: "The server is busy.", refused: "The model cannot read this.", failed: "Something went wrong." };
+  const TITLES = { gone: "The server does not answer.", busy: "The server is busy.", refused: error.inside ? "The model cannot be looked into here." : "The model cannot read this.", failed: "Something went wrong." };
   const told = error instanceof EngineError ? error.message : `${error.name}: ${error.message}`;
   at.trouble.replaceChildren(el("div", { class: `card trouble ${error.kind ?? "failed"}` }, el("b", {}, TITLES[error.kind] ?? TITLES.failed), told && told !== TITLES[error.kind] ? el("p", {}, told) : null,
     error.kind === "refused" ? null : el("div", { class: "controls" }, button, left)));
@@ -72,11 +72,12 @@ async function run() {
       if (!mine()) return;
       now.found = found; now.stale = false;
       changes.offer(found[0]); show(); showPanel(view);
-    }),
+    }).catch(error => { if (mine()) now.found = null; throw Object.assign(error, { inside: true }); }),
   ];
   const ends = await Promise.allSettled(jobs);
   if (!mine()) return;
   at.main.removeAttribute("aria-busy");
+  at.panel.hidden = !now.found;
   const wrong = ends.find(end => end.status === "rejected")?.reason;
   trouble(wrong && wrong.name !== "AbortError" ? wrong : null);
   if (!wrong) say(said());
