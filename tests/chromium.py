@@ -1,6 +1,7 @@
 """A headless Chromium whose pages a test types into, looks at and asks; it speaks over two pipes."""
 
 import base64
+import fcntl
 import itertools
 import json
 import os
@@ -22,11 +23,12 @@ class Chromium:
         to_read, self._out = os.pipe()
         self._in, to_write = os.pipe()
         command = [BROWSER, *OPTIONS, "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
-        # The browser reads from 3 and writes to 4; a shell puts the pipes there.
-        shell = ["sh", "-c", f'exec "$@" 3<&{to_read} 4>&{to_write}', "sh", *command]
-        self.process = subprocess.Popen(shell, pass_fds=(to_read, to_write), stderr=subprocess.DEVNULL)
-        os.close(to_read)
-        os.close(to_write)
+        # The browser reads from 3 and writes to 4; a shell puts the pipes there, from numbers that are neither.
+        ends = [fcntl.fcntl(one, fcntl.F_DUPFD, 10) for one in (to_read, to_write)]
+        shell = ["bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "bash", *command]
+        self.process = subprocess.Popen(shell, pass_fds=ends, stderr=subprocess.DEVNULL)
+        for one in (to_read, to_write, *ends):
+            os.close(one)
         self._numbers, self._rest, self._session = itertools.count(1), b"", ""
         self.complaints: list[str] = []
         self.requests: list[str] = []

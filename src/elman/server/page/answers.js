@@ -1,6 +1,6 @@
 // What a model says, task by task: a headline, and what is known token by token. Each is drawn from a prediction, from
 // an inspection, or from both, whichever there is already; a change (what if) has an inspection alone.
-import { el, svg, shown, short, percent, shade, key, tokens, onResize } from "./drawing.js";
+import { el, svg, shown, short, percent, shade, key, tokens, onResize, fromTheRight } from "./drawing.js";
 import { bars, bands } from "./parts.js";
 
 const stepsOf = one => one?.unrolled?.flatMap(network => network.steps) ?? [];
@@ -48,7 +48,7 @@ function classify(prediction, one) {
 function tag(prediction, one) {
   const steps = stepsOf(one), words = prediction?.words ?? steps.map(step => step.token), tags = prediction ? prediction.prediction : steps.map(step => step.output);
   const chance = i => prediction?.probabilities?.[i] ?? steps[i]?.probability, others = el("div", { class: "others", "aria-live": "polite" });
-  const list = el("div", { class: "tagged", role: "toolbar", "aria-label": "words with their tags; arrow keys go along", dir: "auto" });
+  const list = el("div", { class: "tagged", role: "toolbar", "aria-label": "words with their tags; arrow keys go along", dir: fromTheRight(words) ? "rtl" : "ltr" });
   const buttons = words.map((word, i) => el("button", { type: "button", class: tags[i] === "O" ? "plain" : null, tabindex: i ? -1 : 0, title: percent(chance(i)), onclick: () => choose(i) },
     el("bdi", {}, shown(word)), el("span", { class: "tag" }, tags[i]), el("span", { class: "meter" }, el("i", { style: `width:${100 * (chance(i) ?? 0)}%` })), el("small", {}, percent(chance(i)))));
   function choose(i) {

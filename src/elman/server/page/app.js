@@ -172,7 +172,7 @@ async function start() {
   at.model.replaceChildren(...models.map(one => el("option", { value: one.id }, one.id)));
   at.text.disabled = false;
   use(state.model); settle();
-  if (matchMedia("(pointer: fine)").matches) at.text.focus();
+  if (!matchMedia("(pointer: coarse)").matches) at.text.focus();  // on a telephone it would open the keyboard
   document.documentElement.dataset.ready = "yes";
   state.text.trim() || model.task === "lm" ? run() : show();
 }
