@@ -87,13 +87,12 @@ class Chromium:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
-    def wait(self, script: str, seconds: float = 20) -> Any:
-        """The value of an expression as soon as it is something; a page that never gets there fails."""
+    def wait(self, script: str, seconds: float = 20) -> None:
+        """Until an expression is something; a page that never gets there fails."""
         end = time.monotonic() + seconds
-        while not (found := self.ask(script)):
+        while not self.ask(f"Boolean({script})"):
             assert time.monotonic() < end, f"{script}; the page shows:\n{self.ask('document.body.innerText')}"
             time.sleep(0.02)
-        return found
 
     def type(self, text: str) -> None:
         """Type into what has the focus, letter by letter."""

@@ -53,6 +53,7 @@ function askForToken(error) {
 // Asking: what is no longer wanted is given up.
 function ask(pause = PAUSE) {
   clearTimeout(timer);
+  at.main.setAttribute("aria-busy", "true");
   timer = setTimeout(run, pause);
 }
 async function run() {
@@ -60,7 +61,7 @@ async function run() {
   going = new AbortController();
   const { signal } = going, text = state.text, mine = () => !signal.aborted;
   const nothing = !text.trim() && model.task !== "lm";
-  if (nothing) { now = {}; trouble(null); return show(); }
+  if (nothing) { now = {}; at.main.removeAttribute("aria-busy"); trouble(null); return show(); }
   const fresh = now.text !== text || now.model !== model.id;
   now = fresh ? { text, model: model.id, prediction: null, found: now.found, stale: true } : { ...now, stale: true };
   at.main.setAttribute("aria-busy", "true");
