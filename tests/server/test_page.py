@@ -151,6 +151,7 @@ def test_what_if_stands_beside_the_original_and_in_the_link(page):
     fill += "token.requestSubmit(); unit.querySelector('input').value = 3; unit.requestSubmit(); }"
     browser.ask(fill)
     browser.wait(f"{SETTLED} && document.querySelectorAll('#panel .card').length === 2")
+    browser.wait("document.querySelectorAll('#answer svg').length === 2")
     shown = text(browser, "#answer")
     assert "original" in shown
     assert "token 2, 'dog', is replaced by 'table'" in shown
@@ -158,6 +159,7 @@ def test_what_if_stands_beside_the_original_and_in_the_link(page):
     fragment = browser.ask("location.hash")
     browser = page(fragment[1:])
     browser.wait(f"{SETTLED} && document.querySelectorAll('#panel .card').length === 2")
+    browser.wait("document.querySelectorAll('#answer svg').length === 2")
     assert text(browser, "#answer") == shown
     assert text(browser, "#panel h2") == "Gates and states"
     browser.ask("document.querySelectorAll('#changes .chips button').forEach(one => one.click())")
@@ -178,7 +180,7 @@ def test_trouble_is_told_and_ends(page, server):
     server.trouble = [(422, {}, "the text is too long")] * 2
     browser.type(" cat")
     browser.wait("document.querySelector('#trouble').innerText.includes('the text is too long')")
-    server.trouble = [(None, {}, "")] * 4  # a browser asks once more where a connection was closed
+    server.trouble = [(None, {}, "")] * 20  # a browser asks again where a connection was closed
     browser.type(" runs")
     browser.wait("document.querySelector('#trouble').innerText.includes('The server does not answer.')")
     server.trouble = []

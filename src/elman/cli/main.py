@@ -23,6 +23,7 @@ COMMANDS = (
     "runs",
     "init",
     "corpora",
+    "serve",
     "demo",
     "bench",
 )

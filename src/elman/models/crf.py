@@ -72,7 +72,7 @@ class CRF(nn.Module):
                 wrong = low if low < 0 else high
                 raise ShapeError(f"tags holds {wrong}; there are tags 0 to {self.tags - 1}")
         scores = _relative(scores, real)
-        start, transitions, end = self._constrained()
+        start, transitions, end = self.constrained()
         last = tags.gather(1, lengths[:, None] - 1).squeeze(1)  # (B,)
         own = scores.gather(2, tags[..., None]).squeeze(2)  # (B, T)
         into = torch.cat([start[tags[:, :1]], transitions[tags[:, :-1], tags[:, 1:]]], 1)
@@ -99,7 +99,7 @@ class CRF(nn.Module):
         scores, lengths, real = self._check(scores, lengths)
         with torch.enable_grad():
             scores = scores.detach().requires_grad_()
-            _, rest = _log_partition(_relative(scores, real), lengths, *self._constrained())
+            _, rest = _log_partition(_relative(scores, real), lengths, *self.constrained())
             [gradient] = torch.autograd.grad(rest.sum(), scores)
         return gradient
 
@@ -107,7 +107,7 @@ class CRF(nn.Module):
         """The most probable tags of every row, without its padding (Viterbi)."""
         scores, lengths, real = self._check(scores, lengths)
         scores = _relative(scores, real)
-        start, transitions, end = self._constrained()
+        start, transitions, end = self.constrained()
         stay = torch.arange(self.tags, device=scores.device)
         best = start + scores[:, 0]  # (B, K)
         pointers = []
@@ -135,7 +135,7 @@ class CRF(nn.Module):
         lengths = check_lengths(lengths, B, T, scores.device)
         return scores, lengths, length_mask(lengths, T)
 
-    def _constrained(self) -> tuple[Tensor, Tensor, Tensor]:
+    def constrained(self) -> tuple[Tensor, Tensor, Tensor]:
         """start (K,), transitions (K, K) and end (K,), each by what it is below its largest possible one.
 
         That changes no probability. What is forbidden has no gradient.

@@ -57,6 +57,7 @@ function ask(pause = PAUSE) {
   timer = setTimeout(run, pause);
 }
 async function run() {
+  timer = null;
   going.abort();
   going = new AbortController();
   const { signal } = going, text = state.text, mine = () => !signal.aborted;
@@ -77,7 +78,7 @@ async function run() {
   ];
   const ends = await Promise.allSettled(jobs);
   if (!mine()) return;
-  at.main.removeAttribute("aria-busy");
+  if (timer === null) at.main.removeAttribute("aria-busy");  // else somebody typed on
   at.panel.hidden = !now.found;
   const wrong = ends.find(end => end.status === "rejected")?.reason;
   trouble(wrong && wrong.name !== "AbortError" ? wrong : null);

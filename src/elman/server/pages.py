@@ -1,0 +1,44 @@
+"""The page and its files: a table made at start, of which a request names an entry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+FOLDER = Path(__file__).parent / "page"
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".woff2": "font/woff2",
+}
+
+
+class Pages:
+    """Files by their names, with what they are."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        files = sorted(path for path in folder.iterdir() if path.suffix in TYPES)
+        self.table = {path.name: (path.read_bytes(), TYPES[path.suffix]) for path in files}
+
+    def file(self, name: str) -> Response:
+        if name not in self.table:
+            raise HTTPException(404, "there is no such page")
+        content, kind = self.table[name]
+        return Response(content, media_type=kind)
+
+    def add(self, app: FastAPI) -> None:
+        @app.get("/", include_in_schema=False)
+        async def index() -> Response:
+            return self.file("index.html")
+
+        @app.get("/page/{name}", include_in_schema=False)
+        async def page(name: str) -> Response:
+            return self.file(name)
