@@ -23,7 +23,7 @@ class Chromium:
         to_read, self._out = os.pipe()
         self._in, to_write = os.pipe()
         command = [BROWSER, *OPTIONS, "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
-        # The browser reads from 3 and writes to 4; a shell puts the pipes there, from numbers that are neither.
+        # The browser reads from 3 and writes to 4; a shell puts the pipes there, from other numbers.
         ends = [fcntl.fcntl(one, fcntl.F_DUPFD, 10) for one in (to_read, to_write)]
         shell = ["bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "bash", *command]
         self.process = subprocess.Popen(shell, pass_fds=ends, stderr=subprocess.DEVNULL)
@@ -73,7 +73,11 @@ class Chromium:
         """Load a page afresh, at that size."""
         self.complaints, self.requests = [], []
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])

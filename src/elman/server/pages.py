@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-FOLDER = Path(__file__).parent / "page"
+from elman.server.page import ASSETS
+
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -24,9 +26,8 @@ TYPES = {
 class Pages:
     """Files by their names, with what they are."""
 
-    def __init__(self, folder: Path = FOLDER) -> None:
-        files = sorted(path for path in folder.iterdir() if path.suffix in TYPES)
-        self.table = {path.name: (path.read_bytes(), TYPES[path.suffix]) for path in files}
+    def __init__(self, files: Mapping[str, Path] = ASSETS) -> None:
+        self.table = {name: (path.read_bytes(), TYPES[path.suffix]) for name, path in files.items()}
 
     def file(self, name: str) -> Response:
         if name not in self.table:
