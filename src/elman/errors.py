@@ -31,6 +31,10 @@ class UnknownNameError(ElmanError, KeyError, number="E103"):
     """A name is not among the known ones."""
 
 
+class StreamError(ArgumentError, number="E104"):
+    """A model cannot read a text as it comes."""
+
+
 class EquationError(ElmanError, TypeError, number="E201"):
     """A cell's equations cannot be read."""
 

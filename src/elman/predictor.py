@@ -37,6 +37,7 @@ from elman.trust import Trust
 
 if TYPE_CHECKING:
     from elman.inspection.inspection import Inspection, Question
+    from elman.tasks.streaming import Stream
 
 GPU_TIMES = 8  # as many positions go through a GPU at once: it is idle in between
 Scores = Callable[[Sequence[str]], list[list[tuple[str, float]]]]  # as of a ``Scorer``
@@ -274,6 +275,14 @@ class Predictor:
         [text] = checked([question.text if isinstance(question, Question) else question], "text")
         asked = question if isinstance(question, Question) else Question(text)
         return inspect(self.task, self.model, asked, run="" if self.run is None else str(self.run))
+
+    def stream(self) -> Stream:
+        """What reads a text as it comes, token by token, with its state as a value."""
+        from elman.tasks.streaming import stream_of  # alone needs it
+
+        if self.partners:
+            raise ArgumentError("an ensemble has no one state; stream with its runs one by one")
+        return stream_of(self.task, self.model)
 
     def generation(self, cannot: str = "cannot generate; use predict") -> Generation[Any]:
         """How its models write; an error where they do not."""

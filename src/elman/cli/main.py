@@ -24,6 +24,7 @@ COMMANDS = (
     "runs",
     "init",
     "corpora",
+    "serve",
     "demo",
     "bench",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 PARTS = ("unrolled", "gates", "gradients", "attention", "beam", "influence", "neighbours", "example")
 ENDINGS = (".html", ".json", ".png", ".svg", ".pdf")
 PAGE = Path(__file__).parent / "page"
+SCRIPTS = ("drawing.js", "parts.js", "page.js")  # modules; a page of one file has them as one script
+MODULE_LINES = re.compile(r"^import .*\n|^export ", re.MULTILINE)
 SHORT = 40  # tokens, up to which a page stays small
 NUMBERS = {True: 300_000, False: 1_800_000}  # of gates and states that a page holds, of a short text or not
 
@@ -71,11 +74,11 @@ def page(inspections: Sequence[Inspection]) -> str:
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # No tag and no end of a script may stand in the data; half of a surrogate pair is no UTF-8.
     text = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    parts = {name: (PAGE / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")}
+    parts = {name: (PAGE / name).read_text(encoding="utf-8") for name in ("page.html", "page.css")}
+    script = "".join((PAGE / name).read_text(encoding="utf-8") for name in SCRIPTS)
     title = visible(f"{inspections[0].text} – {inspections[0].run or inspections[0].task}", space=" ")[:100]
-    filled = (
-        parts["page.html"].replace("/* style */", parts["page.css"]).replace("/* script */", parts["page.js"])
-    )
+    filled = parts["page.html"].replace("/* style */", parts["page.css"])
+    filled = filled.replace("/* script */", '"use strict";\n' + MODULE_LINES.sub("", script))
     filled = filled.replace("<title></title>", f"<title>{_text(title)}</title>")
     return filled.replace("/* data */", text)
 

@@ -106,6 +106,13 @@ class LmWriter(Writer[LanguageModel]):
             return [start, *(token for line in lines for token in line)]
         return [token for line in lines for token in (start, *line)]
 
+    def text_of(self, ids: Sequence[int]) -> str:
+        """What tokens are as a text."""
+        return self.field.join(self._named(ids))
+
     def _tokens(self, hypothesis: Hypothesis) -> list[str]:
+        return self._named(hypothesis.tokens)
+
+    def _named(self, ids: Sequence[int]) -> list[str]:
         names, end = self.field.vocabulary.tokens, self.line_end()
-        return ["\n" if token == end else names[token] for token in hypothesis.tokens]
+        return ["\n" if token == end else names[token] for token in ids]

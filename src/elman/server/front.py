@@ -1,0 +1,118 @@
+"""What stands before the routes: the token, the fast way of predictions, sessions of other workers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from time import perf_counter
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+
+from elman.errors import ElmanError
+from elman.server.answers import SAFE, Headers, extra_headers, problem
+from elman.server.app import problem_of, together
+from elman.server.auth import Gate
+from elman.server.batching import BusyError
+from elman.server.forwarding import Siblings
+from elman.server.schemas import PredictRequest
+from elman.server.service import Service, UnknownModelError
+from elman.server.sessions import UnknownSessionError
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+OPEN = "/v2/health/live"  # all that answers without a token
+SESSION = re.compile(r"/v1/sessions/(s[0-9]{1,3}-[0-9a-f-]{1,120})(/[a-z]+)?")
+JSON: Headers = [(b"content-type", b"application/json"), *SAFE]
+
+
+class Front:
+    """An ASGI application around another one."""
+
+    def __init__(self, app: Any, service: Service, gate: Gate, siblings: Siblings) -> None:
+        self.app, self.service, self.gate, self.siblings = app, service, gate, siblings
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        path, started = scope["path"], perf_counter()
+        route, status = self._route(path), 0
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *SAFE]
+            await send(message)
+
+        owner = self.gate.owner(scope["headers"])
+        if owner is None and path != OPEN:
+            status = 401
+            await self._say(send, 401, problem(401, "give a token: Authorization: Bearer TOKEN"))
+        elif route == "/v1/predict" and scope["method"] == "POST" and self._is_json(scope):
+            status = await self._predict(receive, send)
+        else:
+            scope["elman.owner"] = owner or ""
+            if route == "/v1/sessions/ID" and await self.siblings.forwarded(scope, receive, watched, self):
+                pass
+            else:
+                await self.app(scope, receive, watched)
+        metrics = self.service.metrics
+        metrics.requests.labels(route, status).inc()
+        metrics.seconds.labels(route).observe(perf_counter() - started)
+
+    def worker_of(self, scope: Message) -> int | None:
+        """Which worker has the session of a request; None where there is no such session."""
+        match = SESSION.fullmatch(scope["path"])
+        try:
+            return None if match is None else self.service.sessions.worker_of(match[1], scope["elman.owner"])
+        except UnknownSessionError:
+            return None
+
+    def _route(self, path: str) -> str:
+        """The kind of path, of which there are few."""
+        if path in ("/v1/predict", "/v1/completions", "/v1/inspect", "/v1/sessions", "/metrics"):
+            return path
+        if path.startswith("/v1/sessions/"):
+            return "/v1/sessions/ID"
+        return "/v2" if path.startswith("/v2") else "other"
+
+    @staticmethod
+    def _is_json(scope: Message) -> bool:
+        return any(
+            name == b"content-type" and value.startswith(b"application/json")
+            for name, value in scope["headers"]
+        )
+
+    async def _predict(self, receive: Receive, send: Send) -> int:
+        """As the route of that name, without what a framework does on the way."""
+        message = await receive()
+        body = message.get("body", b"")
+        while message.get("more_body"):
+            message = await receive()
+            body += message.get("body", b"")
+        if message["type"] == "http.disconnect":
+            return 499
+        try:
+            asked = PredictRequest.model_validate_json(body)
+            found = together(await self.service.predict(asked.model, asked.inputs))
+        except ValidationError as error:
+            rows = [{**row, "loc": ("body", *row["loc"])} for row in error.errors(include_url=False)]
+            return await self._tell(send, RequestValidationError(rows))
+        except (UnknownModelError, BusyError, ElmanError) as error:
+            return await self._tell(send, error)
+        await self._say(send, 200, found)
+        return 200
+
+    async def _tell(self, send: Send, error: Exception) -> int:
+        found = problem_of(error)
+        await self._say(send, found.status_code, bytes(found.body))
+        return found.status_code
+
+    async def _say(self, send: Send, status: int, body: bytes) -> None:
+        headers = [*JSON, (b"content-length", b"%d" % len(body)), *extra_headers(status)]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,29 @@
+"""Every bound that a client or a queue has, in one place."""
+
+TEXT = 20_000  # characters of a text
+INPUTS = 64  # texts of a request
+ROWS = 32  # texts that are computed together
+WAIT = 0.005  # seconds that a batch waits for more of them
+QUEUED = 256  # requests that a worker has accepted and not answered
+SLOW = 16  # requests that look inside a model or read a long session, waiting
+STREAMS = 256  # completions that are being written
+CONNECTIONS = 4096
+BODY = 1 << 20  # bytes of a request
+HEADERS = 32 << 10  # bytes of a request before its body
+INSPECTED = 400  # characters of a text that is looked into
+CHANGES = 16  # of a text, or units that are held
+PROMPTS = 8  # of a completion
+DRAWN = 8  # completions of a prompt
+WRITTEN = 4096  # tokens of a completion
+STOPS = 4
+TOP = 20  # probable tokens that a step tells
+SESSIONS = 20_000
+FED = 512  # tokens of a request to a session
+LONGEST = 4096  # tokens of a session
+SNAPSHOT = 128  # tokens between states that are kept for going back
+DEADLINE = 10.0  # seconds until an accepted request is answered, or told that it is not
+HEADER_SECONDS = 5.0
+BODY_SECONDS = 20.0
+WRITE_SECONDS = 30.0
+STOP_SECONDS = 30  # of a graceful stop
+SHED_SECONDS = 0.05  # that a client waits for being turned away, so that turning away stays cheap

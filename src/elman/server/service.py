@@ -1,0 +1,121 @@
+"""What a worker does for requests, without HTTP: predictions, completions, looks inside, sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import to_json
+
+from elman.errors import ElmanError, StreamError
+from elman.inspection.inspection import Question
+from elman.inspection.saving import written
+from elman.inspection.watching import Clamp
+from elman.server.batching import Batcher, ModelThread
+from elman.server.completing import Writing
+from elman.server.metrics import Metrics
+from elman.server.runs import ServedRun, check
+from elman.server.schemas import CompletionRequest, InspectRequest
+from elman.server.sessions import Sessions
+from elman.tasks.lm import Lm
+
+FRESH = 1.0  # seconds for which a pass through all models says that they work
+
+
+class UnknownModelError(Exception):
+    """No run has that name."""
+
+
+class Service:
+    """The runs of a worker, and the thread in which they compute."""
+
+    def __init__(self, runs: Mapping[str, ServedRun], sessions: Sessions) -> None:
+        self.runs, self.sessions = runs, sessions
+        self.thread, self.metrics = ModelThread(), Metrics()
+        self.stopping = False
+        self._batchers = {name: Batcher(self._computing(run), self.thread) for name, run in runs.items()}
+        self._passed, self._passing = 0.0, None
+
+    _passing: asyncio.Task[None] | None
+
+    def run(self, name: str) -> ServedRun:
+        found = self.runs.get(name)
+        if found is None:
+            raise UnknownModelError(name)
+        return found
+
+    def predict(self, name: str, texts: list[Any]) -> asyncio.Future[list[bytes]]:
+        """A prediction a text, as JSON."""
+        batcher = self._batchers.get(name)
+        if batcher is None:
+            raise UnknownModelError(name)
+        return batcher.submit(texts)
+
+    def _computing(self, run: ServedRun) -> Any:
+        predictor, rows = run.predictor, self.metrics.rows
+
+        def compute(texts: list[Any]) -> list[Any]:
+            rows.observe(len(texts))
+            try:
+                return [to_json(one.as_json()) for one in predictor.details(texts)]
+            except ElmanError as error:
+                return [error] if len(texts) == 1 else [compute([text])[0] for text in texts]
+
+        return compute
+
+    def writings(self, asked: CompletionRequest) -> list[Writing]:
+        """One for each completion of each prompt."""
+        run = self.run(asked.model)
+        task = run.predictor.task
+        if not isinstance(task, Lm):
+            raise StreamError(f"{run.name} is a {run.task} model; completions are of language models")
+        prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
+        stop = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
+        temperature = 1.0 if asked.temperature is None else asked.temperature
+        return [
+            Writing(
+                task,
+                run.predictor.model,
+                prompt,
+                most=asked.max_tokens or 16,
+                temperature=temperature if temperature > 1e-4 else 0.0,
+                top_p=asked.top_p,
+                top_k=asked.top_k,
+                stop=stop,
+                seed=None if asked.seed is None else asked.seed + place,
+            )
+            for prompt in prompts
+            for place in range(asked.n or 1)
+        ]
+
+    def inspect(self, asked: InspectRequest) -> str:
+        """As ``elman inspect --json`` prints it; called in a thread of its own."""
+        changed = {**asked.replace, **dict.fromkeys(asked.remove)}
+        clamps = [Clamp.read(one) for one in asked.clamp]
+        against = [asked.against] if isinstance(asked.against, str) else asked.against
+        found = []
+        for name in (asked.model, *against):
+            predictor = self.run(name).predictor
+            found.append(predictor.inspect(Question(asked.text, asked.target, parts=asked.parts)))
+            if changed or asked.force or clamps:
+                question = Question(asked.text, asked.target, changed, asked.force, clamps, asked.parts)
+                found.append(predictor.inspect(question))
+        return written(found)
+
+    async def ready(self, patience: float = 5.0) -> bool:
+        """Whether a real pass through every model, not older than a second, went well."""
+        if self.stopping:
+            return False
+        if time.monotonic() - self._passed < FRESH:
+            return True
+        if self._passing is None or self._passing.done():
+            self._passing = asyncio.create_task(self._pass())
+        done, _ = await asyncio.wait([self._passing], timeout=patience)
+        return bool(done) and self._passing.exception() is None
+
+    async def _pass(self) -> None:
+        for run in self.runs.values():
+            await self.thread.run(check, run)
+        self._passed = time.monotonic()

@@ -1,0 +1,130 @@
+"""Streams that are kept between requests: each is a value, so it can be forked, saved, restored and rewound.
+
+An id says which worker has the session, and is signed together with its owner's token: nobody can guess one,
+use one of another owner, or take one of a worker that has gone for one that is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from elman.server import limits
+from elman.server.runs import ServedRun
+from elman.tasks.streaming import Stream, StreamState
+
+ID = re.compile(r"s([0-9]{1,3})-([0-9a-f]{8})-([0-9a-f]{32})-([0-9a-f]{32})")
+
+
+class GoneError(Exception):
+    """There was such a session."""
+
+
+class UnknownSessionError(Exception):
+    """There was never one, for whoever asks."""
+
+
+@dataclass
+class Session:
+    """A stream at some place, the tokens that led there, and states on the way."""
+
+    run: ServedRun
+    tokens: list[str] = field(default_factory=list)
+    state: StreamState = field(default_factory=StreamState)
+    snapshots: dict[int, StreamState] = field(default_factory=dict)
+    used: float = 0.0
+
+    @property
+    def stream(self) -> Stream:
+        found = self.run.stream
+        assert isinstance(found, Stream)
+        return found
+
+    def feed(self, tokens: list[str], top: int) -> list[dict[str, Any]]:
+        """What is said after each of some tokens; nothing is changed before all of it is known."""
+        steps, state, snapshots = [], self.state, {}
+        for token in tokens:
+            if state.position % limits.SNAPSHOT == 0:
+                snapshots[state.position] = state
+            said, state = self.stream.read(token, state, top=top)
+            steps.append(said)
+        self.state = state
+        self.tokens.extend(tokens)
+        self.snapshots.update(snapshots)
+        return steps
+
+    def rewind(self, position: int) -> None:
+        """Go back to where so many tokens were read, from the last state that was kept before."""
+        nearest = max((place for place in self.snapshots if place <= position), default=0)
+        again = Session(self.run, self.tokens[:nearest], self.snapshots.get(nearest, StreamState()))
+        again.snapshots = {place: one for place, one in self.snapshots.items() if place <= nearest}
+        again.feed(self.tokens[nearest:position], 1)
+        self.tokens, self.state, self.snapshots = again.tokens, again.state, again.snapshots
+
+    def forked(self) -> Session:
+        """Another one that stands at the same place."""
+        return Session(self.run, list(self.tokens), self.state, dict(self.snapshots))
+
+
+class Sessions:
+    """All sessions of a worker, the one that was used last at the end; one that nobody uses expires."""
+
+    def __init__(self, secret: bytes, worker: int = 0, *, idle: float = 300.0) -> None:
+        self.secret, self.worker, self.idle = secret, worker, idle
+        self.life = secrets.token_hex(4)  # of this worker: after its death there is another
+        self._table: OrderedDict[str, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def add(self, session: Session, owner: str) -> str:
+        """Its id; BusyError is for whoever counts, here the longest unused one makes room."""
+        self.expire()
+        while len(self._table) >= limits.SESSIONS:
+            self._table.popitem(last=False)
+        body = f"s{self.worker}-{self.life}-{secrets.token_hex(16)}"
+        name = f"{body}-{self._sign(body, owner)}"
+        session.used = time.monotonic()
+        self._table[name] = session
+        return name
+
+    def find(self, name: str, owner: str) -> Session:
+        self.expire()
+        self.worker_of(name, owner)
+        session = self._table.get(name)
+        if session is None:
+            raise GoneError
+        session.used = time.monotonic()
+        self._table.move_to_end(name)
+        return session
+
+    def remove(self, name: str, owner: str) -> None:
+        self.find(name, owner)
+        del self._table[name]
+
+    def worker_of(self, name: str, owner: str) -> int:
+        """Which worker has a session; an id that was not given to this owner is unknown."""
+        match = ID.fullmatch(name)
+        if match is None:
+            raise UnknownSessionError
+        body, _, signature = name.rpartition("-")
+        if not hmac.compare_digest(signature, self._sign(body, owner)):
+            raise UnknownSessionError
+        return int(match[1])
+
+    def expire(self) -> None:
+        oldest = time.monotonic() - self.idle
+        while self._table:
+            session = next(iter(self._table.values()))
+            if session.used >= oldest:
+                return
+            self._table.popitem(last=False)
+
+    def _sign(self, body: str, owner: str) -> str:
+        return hmac.new(self.secret, f"{body}\0{owner}".encode(), hashlib.sha256).hexdigest()[:32]
