@@ -178,7 +178,7 @@ def add_answers(app: FastAPI, service: Service) -> None:
         response_model_exclude_none=False,
     )
     async def completions(asked: schemas.CompletionRequest) -> Response:
-        """Text that goes on from prompts; with ``stream``, by server-sent events as OpenAI's clients expect."""
+        """Text that goes on from prompts; with ``stream``, by events as OpenAI clients expect."""
         writings = service.writings(asked)
         name, created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
 
