@@ -12,7 +12,7 @@ from test_ranks import SOURCE, imported_modules
 
 LONGEST = 400  # lines of a file
 METHODS = 20  # public ones of a class
-ANYTHING = 440  # mentions of Any; most are what JSON and TOML hold
+ANYTHING = 540  # mentions of Any; most are what JSON, TOML and the nodes of ONNX hold
 
 FILES = sorted(SOURCE.rglob("*.py"))
 

@@ -162,7 +162,7 @@ class Predictor:
         """All that is known about each answer; ``trace`` and ``threshold`` are those of predict."""
         if trace is not None:
             self.generation("writes nothing; no trace")
-        self.check_threshold(threshold)
+        check_threshold(self, threshold)
         found = self.task.predict(self.model, self._asked(texts), partners=self.partners, trace=trace)
         return found if threshold is None else [withhold(one, threshold) for one in found]
 
@@ -184,7 +184,7 @@ class Predictor:
 
         A record that cannot be answered is an error with its place, after the answers to those before it.
         """
-        self.check_threshold(threshold)
+        check_threshold(self, threshold)
         asked = [record.fields[self.task.roles[0]] for record in records]
         try:
             found = self.task.predict(self.model, asked, partners=self.partners, trace=trace)
@@ -239,7 +239,7 @@ class Predictor:
         ensemble; what is written is the ensemble's. With ``threshold``, there is also the accuracy of answers
         that are at least so probable, and which share of all they are.
         """
-        self.check_threshold(threshold)
+        check_threshold(self, threshold)
         path, target = str(path), None if target is None else str(target)
         files = paired(found(path), target, "the file to evaluate")
         reading = Reading(self.task, files, said=said)
@@ -301,14 +301,6 @@ class Predictor:
         if self.task.chooser is None:
             raise ArgumentError(f"{self._named()}, which {cannot}")
         return self.task.chooser
-
-    def check_threshold(self, threshold: float | None) -> None:
-        """How probable an answer must be, or None; an error where it has no meaning."""
-        if threshold is None:
-            return
-        self.chooser()
-        if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0 < threshold <= 1:
-            raise ArgumentError(f"threshold is {threshold!r}; it must be above 0 and at most 1")
 
     def with_settings(self, settings: Mapping[str, Any]) -> Predictor:
         """The same model with other settings of what training does not fix."""
@@ -384,3 +376,12 @@ def size_batches(task: AnyTask, batch: int | None, times: int) -> None:
     task.together, task.positions = batch, times * task.positions
     if task.generation is not None:
         task.generation.writer.together = batch or times * task.generation.writer.together
+
+
+def check_threshold(predictor: Predictor, threshold: float | None) -> None:
+    """How probable an answer must be, or None; an error where it has no meaning."""
+    if threshold is None:
+        return
+    predictor.chooser()
+    if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0 < threshold <= 1:
+        raise ArgumentError(f"threshold is {threshold!r}; it must be above 0 and at most 1")

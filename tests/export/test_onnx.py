@@ -9,7 +9,6 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from tiny_tasks import DATA, TEXTS, descend, ready
 
 from elman.errors import ExportError
 from elman.export.onnx import open_written, write
@@ -21,6 +20,7 @@ from elman.layers.rnn import RNN
 from elman.predictor import Predictor
 from elman.registry import CELLS
 from elman.runtime import load
+from tiny_tasks import DATA, TEXTS, descend, ready
 
 TASKS = tuple(DATA)
 USERS = f"{Path(__file__).resolve().parents[1] / 'user_cells.py'}:UserLSTM"

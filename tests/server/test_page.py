@@ -136,7 +136,8 @@ def test_what_a_model_says_comes_while_one_types(task, page, server):
         assert text(browser, "#answer .best b") == best
         assert text(browser, "#answer .headline").startswith("the dog ")
     assert text(browser, "#panel h2") == "The network unrolled"
-    assert unquote(browser.ask("location.hash")).replace("+", " ").startswith(f"#model={task}&text={TYPED[task]}")
+    address = unquote(browser.ask("location.hash")).replace("+", " ")
+    assert address.startswith(f"#model={task}&text={TYPED[task]}")
     assert browser.complaints == []
     assert {re.match(r"https?://[^/]+/", url)[0] for url in browser.requests} == {server.address}
     assert server.inspected < max(4, len(TYPED[task]))  # not at every key

@@ -121,7 +121,7 @@ def _define_linear(p: Program, tagger: LinearTagger) -> None:
 
 def _chain(p: Program, crf: CRF, most: int, temperature: float) -> list[str]:
     with torch.no_grad():
-        parts = [part.float() for part in crf._constrained()]
+        parts = [part.float() for part in crf.constrained()]
     K = len(parts[0])
     for name, part in zip(("START", "STEPS", "END"), parts, strict=True):
         p.tables.append(f"#define CHAIN_{name} {p.vector(part)}")

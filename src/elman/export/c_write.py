@@ -186,7 +186,7 @@ def emit_class2seq(program: Program, predictor: Predictor, most: int) -> None:
         ends.append(f"for (int u = 0; u < {H}; u++) state[{place} + u] = sigmoid(sums[{at} + u]);")
         at += H
     body += ["  }", "}", "if (!any) return NO_LABEL;", *ends]
-    first = field.vocabulary.index[writer.start_token]
+    first = field.vocabulary.index[field.start]
     program.define(
         "static int respond(Memory *m, const uint8_t *text, size_t length, Output *out)",
         [*body, *_written("target", str(first), str(longest))],

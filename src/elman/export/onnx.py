@@ -148,7 +148,8 @@ def writing_json(task: Any, field: TextField) -> Json:
     kind = STRATEGIES.get(type(strategy))
     if kind is None:
         raise ExportError(
-            f"decoding.strategy is {settings.strategy!r}; ONNX is written with {', '.join(STRATEGIES.values())}"
+            f"decoding.strategy is {settings.strategy!r}; "
+            f"ONNX is written with {', '.join(STRATEGIES.values())}"
         )
     end = writer.end_marker(settings)
     tokens = {

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from elman.inspection.saving import PARTS
 from elman.server import limits
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
@@ -14,7 +13,7 @@ Text = Annotated[str, StringConstraints(max_length=limits.TEXT)]
 Short = Annotated[str, StringConstraints(max_length=limits.INSPECTED)]
 Token = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Place = Annotated[int, Field(ge=1, le=limits.INSPECTED)]
-Part = Literal[PARTS]
+Part = Literal["unrolled", "gates", "gradients", "attention", "beam", "influence", "neighbours", "example"]
 Json = dict[str, Any]
 
 
@@ -84,7 +83,7 @@ class InspectRequest(Asked):
 
     model: Name
     text: Short
-    parts: list[Part] | None = Field(None, max_length=len(PARTS))
+    parts: list[Part] | None = Field(None, max_length=20)
     target: Short | None = None
     against: list[Name] | Name = Field([], max_length=4)
     replace: dict[Place, Token] = Field({}, max_length=limits.CHANGES)

@@ -175,7 +175,8 @@ def supervise(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    told, begun = False, {}
+    told = False
+    begun: dict[int, float] = {}
     while True:
         for worker in range(options.workers):
             process = workers.get(worker)

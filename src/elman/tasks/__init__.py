@@ -24,6 +24,7 @@ SHARED = (  # files that are no task
     "seq2seq_settings",
     "seq2seq_writer",
     "statistics",
+    "streaming",
     "tag_batch",
     "tag_settings",
     "watched",

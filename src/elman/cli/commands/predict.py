@@ -86,6 +86,7 @@ def predict(
     with quick_imports():
         from elman.cli.answers import Lines, answers_in
         from elman.cli.opening import chunks, layout_of, open_run, tell
+        from elman.predictor import check_threshold
         from elman.text.files import Repairs
 
     layout = layout_of(setting, format=format, columns=columns, delimiter=delimiter, encoding=encoding)
@@ -99,7 +100,7 @@ def predict(
     )
     if trace:
         predictor.generation("writes nothing; no trace")
-    predictor.check_threshold(threshold)
+    check_threshold(predictor, threshold)
     if spans and not predictor.task.listed:
         raise ArgumentError(f"{run} is a {predictor.config.task} model; --spans is for taggers")
     if top is not None and predictor.decoding is not None:
