@@ -201,7 +201,7 @@ def write_seq2seq(task: Any, model: Any, int8: bool) -> tuple[Graphs, Json, Arra
 def write_class2seq(task: Any, model: Any, int8: bool) -> tuple[Graphs, Json, Arrays]:
     writer, classes = task.generation.writer, task.classes
     said = writing_json(task, task.field) | {
-        "start": task.field.vocabulary.index[writer.start_token],
+        "start": task.field.vocabulary.index[task.field.start],
         "kind": classes.kind,
         "classes": classes.names if classes.kind != "token" else [],
         "size": classes.size,
