@@ -223,6 +223,7 @@ def test_users_code_is_imported_in_one_place():
         "__init__.py",
         "cli/main.py",
         "config/values.py",
+        "export/exporting.py",
         "recurrence/triton/module.py",
     }  # they import what we name
     assert importing == own | {"registry.py", "users_code.py"}

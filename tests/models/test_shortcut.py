@@ -11,6 +11,7 @@ from sklearn.pipeline import FeatureUnion
 from elman.models import shortcut
 from elman.models.shortcut import SMOOTHING, STRENGTH, LinearShortcut, expected_weights
 from elman.text import ngrams
+from elman.text.ngram_index import NgramIndex
 from elman.text.ngrams import BLOCK, TextNgrams
 
 TEXTS = [
@@ -159,8 +160,8 @@ def test_every_known_ngram_is_found_and_no_other():
     random = np.random.default_rng(0)
     drawn = np.unique(random.integers(0, 2 * BLOCK, 5000))
     known, others = drawn[::2], drawn[1::2]
-    index = shortcut._Index(torch.from_numpy(known), known)
+    index = NgramIndex(None, known)
     places, found = index.find(np.concatenate([known, others]))
     assert found.tolist() == [True] * len(known) + [False] * len(others)
     assert places.tolist() == list(range(len(known)))
-    assert len(shortcut._Index(torch.zeros(0), known[:0]).find(others)[0]) == 0
+    assert len(NgramIndex(None, known[:0]).find(others)[0]) == 0

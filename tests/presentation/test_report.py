@@ -316,7 +316,7 @@ def test_log_ticks_are_inside_and_few(low, high):
 
 
 def test_watched_examples_are_drawn_small_and_escaped(tmp_path):
-    events = fake_events()
+    events = list(fake_events())
     validations = [event for event in events if event["event"] == "validation"]
     one = {"source": ["<b>", "b"], "truth": ["b", "</s>"], "forced": ["b", "b"], "free": ["b", "</s>"]}
     for event in validations:
