@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from elman.errors import ArgumentError
 from elman.inspection.asking import passage_of
-from elman.inspection.influence import influence
+from elman.inspection.influence import MOST_POINTS, POINTS, influence
 from elman.inspection.inspection import Question, inspect
 from elman.inspection.neighbours import principal_plane
 from elman.inspection.observation import Observation
@@ -196,6 +196,18 @@ def test_integrated_gradients_by_hand(tmp_path):
     assert found.attributions == pytest.approx(
         (total * x)[0].sum(-1).numpy(), abs=2e-2 * abs(found.difference) + 1e-4
     )
+
+
+def test_influences_hold_where_the_answer_turns_suddenly(tmp_path):
+    """With large weights most of the gain lies on a small piece of the way from zeros."""
+    one = ready("classify", tmp_path, {"model.shortcut": False, "model.pooling": "last"})
+    for seed in range(4):
+        torch.manual_seed(seed)
+        for parameter in one.model.parameters():
+            torch.nn.init.normal_(parameter, std=3)
+        found = influence(Observation(passage_of(one.task, one.model, "the stones and a cat"), one.model))
+        assert abs(found.error) <= 0.011 * abs(found.difference) + 1e-4
+        assert POINTS < found.points <= MOST_POINTS
 
 
 def test_what_if(tmp_path):
