@@ -258,7 +258,10 @@ def test_unseen_characters_and_an_empty_prompt(tmp_path):
     one = ready("lm", tmp_path, {"decoding.max_length": 2})
     assert inspect(one.task, one.model, Question("")).unrolled[0].steps[0].origin == "start"
     found = inspect(one.task, one.model, Question("☃ 漢字 \u0000 cat"))
-    assert any("unknown to the model" in note for note in found.notes)
+    assert any("3 tokens of the text are unknown to the model" in note for note in found.notes)
+    one = ready("seq2seq", tmp_path)
+    [note] = inspect(one.task, one.model, Question("the ☃ runs", parts=[])).notes
+    assert note == "1 token of the text is unknown to the model, which reads <unk>."
 
 
 def test_a_network_without_recurrence_has_no_gates(tmp_path):
@@ -267,6 +270,8 @@ def test_a_network_without_recurrence_has_no_gates(tmp_path):
     assert found.gates is None
     assert found.gradients is None
     assert found.influence is not None
+    with pytest.raises(ArgumentError, match="not recurrent"):
+        inspect(one.task, one.model, Question("a dog", clamps=[Clamp("h", 1, 0.0)]))
     counted = ready("lm", tmp_path, {"model.network": "ngram"})
     with pytest.raises(ArgumentError, match="counted"):
         inspect(counted.task, counted.model, Question("a dog"))

@@ -167,6 +167,8 @@ class Watch:
         networks = [one for one in self.model.modules() if isinstance(one, RNN)]
         deepest = max((network.layers for network in networks), default=0)
         for clamp in clamps:
+            if not deepest:
+                raise ArgumentError("clamp: the network is not recurrent; it has no gate or state to hold")
             if clamp.layer is not None and not 1 <= clamp.layer <= deepest:
                 raise ArgumentError(f"clamp: there is no layer {clamp.layer}; there are 1 to {deepest}")
         letters = [one.spelling for one in self.model.modules() if isinstance(one, Words)]
