@@ -50,6 +50,24 @@ def test_what_if_is_shown_beside(runs):
     assert json.loads(forced.out)[1]["unrolled"][0]["steps"][0]["output"] == "cats"
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--clamp", "c:1=inf"), "finite"),
+        (("--clamp", "c:1=nan"), "finite"),
+        (("--clamp", "2.c:1=0"), "no layer 2; there are 1 to 1"),
+        (("--remove", "1", "--replace", "1=x"), "token 1 is changed twice"),
+        (("--force", "1=cat", "--force", "1=dog"), "written token 1 is changed twice"),
+        (("--json", "--out", "x.json"), "give one of them"),
+        (("--part", "attention", "--html", "x.html"), "no meaning for lm"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_named(options, said, runs):
+    answer = elman("inspect", runs["lm"], "the cat", *options)
+    assert answer.code == 2
+    assert said in answer.err
+
+
 def test_several_texts_and_a_file(runs, tmp_path):
     (tmp_path / "texts.txt").write_text("a dog\nthe cat sees\n")
     answer = elman(

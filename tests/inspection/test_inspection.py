@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from elman.errors import ArgumentError
 from elman.inspection.asking import passage_of
-from elman.inspection.influence import influence
+from elman.inspection.influence import MOST_POINTS, POINTS, influence
 from elman.inspection.inspection import Question, inspect
 from elman.inspection.neighbours import principal_plane
 from elman.inspection.observation import Observation
@@ -198,6 +198,18 @@ def test_integrated_gradients_by_hand(tmp_path):
     )
 
 
+def test_influences_hold_where_the_answer_turns_suddenly(tmp_path):
+    """With large weights most of the gain lies on a small piece of the way from zeros."""
+    one = ready("classify", tmp_path, {"model.shortcut": False, "model.pooling": "last"})
+    for seed in range(4):
+        torch.manual_seed(seed)
+        for parameter in one.model.parameters():
+            torch.nn.init.normal_(parameter, std=3)
+        found = influence(Observation(passage_of(one.task, one.model, "the stones and a cat"), one.model))
+        assert abs(found.error) <= 0.011 * abs(found.difference) + 1e-4
+        assert POINTS < found.points <= MOST_POINTS
+
+
 def test_what_if(tmp_path):
     one = ready("classify", tmp_path, {"model.shortcut": False})
     other = inspect(one.task, one.model, Question("the cat runs", replaced={2: "dog"}, parts=["unrolled"]))
@@ -246,7 +258,10 @@ def test_unseen_characters_and_an_empty_prompt(tmp_path):
     one = ready("lm", tmp_path, {"decoding.max_length": 2})
     assert inspect(one.task, one.model, Question("")).unrolled[0].steps[0].origin == "start"
     found = inspect(one.task, one.model, Question("☃ 漢字 \u0000 cat"))
-    assert any("unknown to the model" in note for note in found.notes)
+    assert any("3 tokens of the text are unknown to the model" in note for note in found.notes)
+    one = ready("seq2seq", tmp_path)
+    [note] = inspect(one.task, one.model, Question("the ☃ runs", parts=[])).notes
+    assert note == "1 token of the text is unknown to the model, which reads <unk>."
 
 
 def test_a_network_without_recurrence_has_no_gates(tmp_path):
@@ -255,6 +270,8 @@ def test_a_network_without_recurrence_has_no_gates(tmp_path):
     assert found.gates is None
     assert found.gradients is None
     assert found.influence is not None
+    with pytest.raises(ArgumentError, match="not recurrent"):
+        inspect(one.task, one.model, Question("a dog", clamps=[Clamp("h", 1, 0.0)]))
     counted = ready("lm", tmp_path, {"model.network": "ngram"})
     with pytest.raises(ArgumentError, match="counted"):
         inspect(counted.task, counted.model, Question("a dog"))

@@ -219,9 +219,13 @@ def test_a_long_text_does_not_take_long(tmp_path):
 @pytest.mark.slow
 def test_tokens_of_a_text_from_the_right_stand_from_the_right(tmp_path):
     one = ready("tag", tmp_path, data="שלום\tA\nעולם\tB\n\nעולם\tB\n")
-    save(tmp_path / "page.html", [inspect(one.task, one.model, Question("שלום עולם", parts=["unrolled"]))])
+    save(tmp_path / "page.html", [inspect(one.task, one.model, Question("שלום עולם"))])
     ask = "{ document.body.dataset.places = [...document.querySelectorAll('.tokens span')]"
-    ask += ".map(one => one.getBoundingClientRect().left).join(' '); }"
+    ask += ".map(one => one.getBoundingClientRect().left).join(' ');"
+    ask += "document.body.dataset.ways = [...document.querySelectorAll('.tokens small')]"
+    ask += ".map(one => getComputedStyle(one).direction).join(' '); }"
     document, _ = screen(tmp_path / "page.html", script=ask)
-    first, second = map(float, re.search(r'data-places="([^"]*)"', document)[1].split())
+    first, second, *_ = map(float, re.search(r'data-places="([^"]*)"', document)[1].split())
     assert first > second
+    # Numbers stand from the left, or the sign of a negative one comes after it.
+    assert set(re.search(r'data-ways="([^"]*)"', document)[1].split()) == {"ltr"}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +16,8 @@ from elman.inspection.observation import Observation
 from elman.inspection.writing_passages import LmPassage
 
 Array = NDArray[np.float64]
-POINTS = (8, 16, 32, 64, 128, 256)  # on the way from zeros to the input, until the error is small
+POINTS = 8  # on a piece of the way from zeros to the input
+MOST_POINTS = 256  # on all pieces together
 CLOSE = 0.01  # share of the difference that the influences may miss
 POSITIONS = 8192  # vectors that go through the model at once
 ROWS = 40  # times that a part of the text is taken away; of a longer text, several tokens together
@@ -61,31 +65,61 @@ def influence(seen: Observation) -> Influence:
     )
 
 
+class Piece(NamedTuple):
+    """A piece of the way from zeros to the input: where it begins and ends, what its points say that each
+    token is worth on it (S,), and by how much these miss what the answer gains on it."""
+
+    start: float
+    end: float
+    parts: Tensor
+    miss: float
+
+
 def _integrated(seen: Observation, first: int) -> tuple[Tensor, float, int]:
-    """Attributions (S,), the difference that they share out, and how many points that took."""
-    passage, model = seen.passage, seen.quick
+    """Attributions (S,), the difference that they share out, and how many points that took.
+
+    What the answer gains on a piece of the way is known, so a piece whose points miss it is halved: where
+    the answer turns suddenly, points lie close together.
+    """
+    passage = seen.passage
+    model = copy.deepcopy(seen.quick).requires_grad_(False)  # what weights would learn is not asked
     x = passage.vectors(model).detach()
+    at, weights = (torch.tensor(one) / 2 for one in np.polynomial.legendre.leggauss(POINTS))
 
     def value(vectors: Tensor) -> Tensor:
         return passage.chosen(passage.log_probs(model, vectors))[:, first:].double().sum(1)
 
+    def on_the_way(shares: list[float]) -> Iterator[Tensor]:
+        places = torch.tensor(shares, dtype=x.dtype, device=x.device)
+        return (some[:, None, None] * x for some in places.split(max(1, POSITIONS // x.shape[1])))
+
+    def examined(ends: list[tuple[float, float]]) -> list[Piece]:
+        gradients, found = [], []
+        inside = [(end + start) / 2 + (end - start) * place for start, end in ends for place in at.tolist()]
+        with torch.enable_grad():
+            for vectors in on_the_way(inside):
+                vectors.requires_grad_()
+                [gradient] = torch.autograd.grad(value(vectors).sum(), vectors)
+                gradients.append((gradient * x).double().sum(-1))  # (points, S)
+        with torch.no_grad():
+            values = torch.cat([value(v) for v in on_the_way([share for pair in ends for share in pair])])
+        pairs = zip(ends, torch.cat(gradients).split(POINTS), values.split(2), strict=True)
+        for (start, end), slopes, (before, after) in pairs:
+            parts = (end - start) * (weights.to(x.device)[:, None] * slopes).sum(0)
+            found.append(Piece(start, end, parts, float(parts.sum()) - float(after - before)))
+        return found
+
     with torch.no_grad():
         at_zero, here = value(torch.cat([torch.zeros_like(x), x])).tolist()
-    for points in POINTS:
-        places, weights = (
-            torch.tensor(one, dtype=x.dtype) for one in np.polynomial.legendre.leggauss(points)
-        )
-        total = torch.zeros_like(x)
-        size = max(1, POSITIONS // x.shape[1])
-        for some, their in zip(((places + 1) / 2).split(size), (weights / 2).split(size), strict=True):
-            with torch.enable_grad():
-                vectors = (some.to(x.device)[:, None, None] * x).requires_grad_()
-                [gradient] = torch.autograd.grad(value(vectors).sum(), vectors)
-            total += (their.to(x.device)[:, None, None] * gradient).sum(0, keepdim=True)
-        parts = (total * x)[0].sum(-1)
-        if abs(float(parts.sum()) - (here - at_zero)) <= CLOSE * abs(here - at_zero):
-            break
-    return parts, here - at_zero, points
+    pieces, points, enough = examined([(0.0, 1.0)]), POINTS, CLOSE * abs(here - at_zero)
+    while sum(abs(piece.miss) for piece in pieces) > enough and points + 2 * POINTS <= MOST_POINTS:
+        pieces.sort(key=lambda piece: -abs(piece.miss))
+        poor = sum(abs(piece.miss) > enough / len(pieces) for piece in pieces)
+        poor = min(max(1, poor), (MOST_POINTS - points) // (2 * POINTS))
+        middles = [(piece.start, (piece.start + piece.end) / 2, piece.end) for piece in pieces[:poor]]
+        halves = [pair for start, middle, end in middles for pair in ((start, middle), (middle, end))]
+        pieces, points = [*pieces[poor:], *examined(halves)], points + POINTS * len(halves)
+    return torch.stack([piece.parts for piece in pieces]).sum(0), here - at_zero, points
 
 
 @torch.no_grad()

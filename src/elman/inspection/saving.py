@@ -54,13 +54,18 @@ def save(path: Path, inspections: Sequence[Inspection], part: str | None = None)
     check_ending(path)
     ending = path.suffix.lower()
     with explained(path):
+        if part is not None and ending != ".json":
+            check_parts([part])
+            if all(getattr(one, part) in (None, []) for one in inspections):
+                raise ArgumentError(
+                    f"{part} has no meaning for {inspections[0].task} here: there is nothing to draw"
+                )
         if ending in (".html", ".json"):
             text = page(inspections) if ending == ".html" else written(inspections)
             write_bytes(path, text.encode("utf-8", errors="replace"))
             return
         if part is None:
             raise ArgumentError(f"{path}: a picture is of one part; name it, as in part='gates'")
-        check_parts([part])
         from elman.inspection.part_figures import part_figure  # alone needs matplotlib
 
         figure = part_figure(part, inspections)

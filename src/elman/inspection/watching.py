@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,11 +49,14 @@ class Clamp(NamedTuple):
             place, value = text.split("=")
             name, unit = place.split(":")
             layer, _, name = name.rpartition(".")
-            return cls(name, int(unit), float(value), int(layer) if layer else None)
+            found = cls(name, int(unit), float(value), int(layer) if layer else None)
         except ValueError:
             raise ArgumentError(
                 f"clamp is {text!r}; it must be as c:3=0 (unit 3 of c), or 2.c:3=0 in the second layer alone"
             ) from None
+        if not math.isfinite(found.value):
+            raise ArgumentError(f"clamp is {text!r}; a unit is held at a finite number, as in c:3=0")
+        return found
 
     def hold(self, value: Tensor) -> Tensor:
         held = value.expand(*value.shape[:-1], value.shape[-1]).clone()
@@ -160,6 +164,13 @@ class Watch:
         if double:
             self.model.double()
         self._calls: dict[int, list[Track]] = {}
+        networks = [one for one in self.model.modules() if isinstance(one, RNN)]
+        deepest = max((network.layers for network in networks), default=0)
+        for clamp in clamps:
+            if not deepest:
+                raise ArgumentError("clamp: the network is not recurrent; it has no gate or state to hold")
+            if clamp.layer is not None and not 1 <= clamp.layer <= deepest:
+                raise ArgumentError(f"clamp: there is no layer {clamp.layer}; there are 1 to {deepest}")
         letters = [one.spelling for one in self.model.modules() if isinstance(one, Words)]
         for network in self.model.modules():
             if isinstance(network, Embedding) and network.weight is None and double:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from elman.inspection.inspection import Inspection
     from elman.predictor import Predictor
 
+T = TypeVar("T")
 PARTS = "unrolled, gates, gradients, attention, beam, influence, neighbours or example"
 
 
@@ -73,6 +75,8 @@ def inspect(
         from elman.inspection.watching import Clamp
 
     path = out or html
+    if as_json and out is not None:
+        raise ArgumentError(f"--json prints the numbers; --out {out} writes a file: give one of them")
     if not as_json:
         check_ending(path)
         if path.suffix.lower() in (".png", ".svg", ".pdf") and part is None:
@@ -80,8 +84,8 @@ def inspect(
     parts = None if part is None else check_parts([part])
     changes = Question(
         "",
-        replaced={**dict(map(_pair, replace)), **dict.fromkeys(remove)},
-        forced=dict(map(_pair, force)),
+        replaced=_once("token", [*map(_pair, replace), *((number, None) for number in remove)]),
+        forced=_once("written token", [*map(_pair, force)]),
         clamps=[Clamp.read(one) for one in clamp],
     )
     predictors = [
@@ -129,6 +133,16 @@ def texts_of(predictor: Predictor, file: Path) -> list[str]:
     """The texts of a file, read as for predict."""
     asked = (record.fields[predictor.task.roles[0]] for record in predictor.read(file))
     return [text for one in asked if (text := one if isinstance(one, str) else " ".join(one)).strip()]
+
+
+def _once(what: str, pairs: Sequence[tuple[int, T]]) -> dict[int, T]:
+    """By number what becomes of a token; nothing else may become of it, too."""
+    found: dict[int, T] = {}
+    for number, token in pairs:
+        if number in found:
+            raise ArgumentError(f"{what} {number} is changed twice; give one change of it")
+        found[number] = token
+    return found
 
 
 def _pair(text: str) -> tuple[int, str]:

@@ -86,8 +86,9 @@ export function heat({ rows, columns, value, colour, name, describe, chosen, cel
     const every = Math.max(1, Math.ceil((upright || single ? 12 : 60) / wide));
     for (let c = 0; c < C; c += every) {
       context.save(); context.translate(left + (c + .5) * wide, top - 6);
-      if (upright) { context.rotate(-Math.PI / 2); context.textAlign = "left"; context.fillText(heads[c], 0, 0); }
-      else if (single) { context.textAlign = "center"; context.fillText(heads[c], 0, -2); }
+      // One character stands: a bracket that lies on its side is another sign.
+      if (upright && ([...heads[c]].length > 1 || wide < 9)) { context.rotate(-Math.PI / 2); context.textAlign = "left"; context.fillText(heads[c], 0, 0); }
+      else if (single || upright) { context.textAlign = "center"; context.fillText(heads[c], 0, -2); }
       else { context.textAlign = "left"; context.fillText(String(c + 1), 0, -2); }
       context.restore();
     }
@@ -141,7 +142,7 @@ export function tokens(list, { colour, note, title, chosen }) {
   const box = el("div", { class: "tokens", dir: rtl ? "rtl" : "ltr" });
   const spans = list.map((token, i) => {
     const span = el("span", { title: title?.(i), class: tight ? "tight" : null, onclick: () => chosen?.(i) },
-      el("bdi", {}, shown(token)), note ? el("small", {}, note(i)) : null);
+      el("bdi", {}, shown(token)), note ? el("small", { dir: "ltr" }, note(i)) : null);
     box.append(span, tight ? "" : " ");
     return span;
   });
