@@ -35,6 +35,7 @@ RANKS = {
     "presentation": 8,
     "predictor": 9,
     "bench": 9,
+    "comparing": 9,
     "fitting": 10,
     "sklearn": 11,
     "cli": 11,

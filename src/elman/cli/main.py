@@ -21,6 +21,7 @@ COMMANDS = (
     "export",
     "generate",
     "score",
+    "compare",
     "runs",
     "init",
     "corpora",

@@ -1,0 +1,56 @@
+"""Intervals cover: equal networks are seldom called different, and better ones are found."""
+
+import math
+import random
+
+import pytest
+
+from elman.comparing.statistics import differences, interval, t_inside, t_quantile
+
+SIMULATED = 1000
+
+
+def called(draw, contenders=2, seeds=5):
+    """The share of simulated comparisons in which any pair is called different."""
+    wrong = 0
+    for number in range(SIMULATED):
+        noise = random.Random(number)
+        shared = [noise.gauss(80, 1) for _ in range(seeds)]  # what a seed does to all of them
+        figures = {
+            str(one): [shared[k] + draw(noise, one) for k in range(seeds)] for one in range(contenders)
+        }
+        wrong += any(found.excludes_zero for found in differences(figures).values())
+    return wrong / SIMULATED
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5, 10])
+@pytest.mark.parametrize("contenders", [2, 4])
+def test_equal_networks_are_seldom_called_different(seeds, contenders):
+    assert called(lambda noise, _: noise.gauss(0, 0.5), contenders, seeds) <= 0.07
+
+
+def test_figures_that_are_skewed_or_of_unequal_spread_do_not_mislead():
+    assert called(lambda noise, _: noise.expovariate(2)) <= 0.07
+    assert called(lambda noise, one: noise.gauss(0, 0.2 + one)) <= 0.07
+
+
+def test_a_better_network_is_found():
+    assert called(lambda noise, one: noise.gauss(1.5 * one, 0.3)) >= 0.95
+
+
+def test_one_seed_says_nothing():
+    assert interval([3.0]) == (3.0, -math.inf, math.inf)
+    assert not differences({"a": [1.0], "b": [2.0]})["a", "b"].excludes_zero
+
+
+def test_equal_figures_differ_by_nothing():
+    assert differences({"a": [1.0, 2.0], "b": [1.0, 2.0]})["a", "b"] == (0, 0, 0)
+
+
+@pytest.mark.parametrize("freedom", [*range(1, 12), 50, 101])
+def test_the_distribution_is_students(freedom):
+    from scipy.stats import t
+
+    for level in (0.5, 0.9, 0.95, 0.999):
+        assert t_quantile(level, freedom) == pytest.approx(t.ppf((1 + level) / 2, freedom), rel=1e-6)
+    assert t_inside(0, freedom) == 0
