@@ -8,8 +8,8 @@ from torch import nn
 from elman.errors import ExportError
 from elman.export.c_words import WordReader, define_labels
 from elman.export.networks import Network, linear
-from elman.export.program import Program, array_text, padded, source
-from elman.export.texts import define_classes, ranges
+from elman.export.program import Program, padded, source
+from elman.export.texts import define_classes, define_wordlike
 from elman.models.classifier import Classifier
 from elman.models.poolings.attention import AttentionPooling
 from elman.models.poolings.base import Pooling
@@ -116,7 +116,7 @@ def _pooled(p: Program, pooling: Pooling, E: int, most: int) -> tuple[list[str],
 
 def _define_shortcut(p: Program, shortcut: LinearShortcut, most: int) -> None:
     define_classes(p, lower=True, pieces=False)
-    p.unicode.append(array_text("uint32_t", "WORDLIKE", ranges(lambda c: c.isalnum() or c == "_")))
+    define_wordlike(p)
     hashes = shortcut.hashes.cpu().numpy()
     words = int(np.searchsorted(hashes, BLOCK))
     K = len(shortcut.bias) // 2

@@ -14,13 +14,30 @@ from elman.export.program import Program, array_text
 from elman.export.program import source as read_source
 from elman.text.fields import TextField
 from elman.text.units.byte import VALUES
-from elman.text.units.wordpunct import QUOTE, habit_of, split_mark
+from elman.text.units.wordpunct import (
+    CLOSING,
+    GLUED,
+    HABITS,
+    INNER,
+    LOOSE,
+    OPENING,
+    QUOTE,
+    SPACED,
+    WORD,
+    Habit,
+    habit_of,
+    is_mark,
+    split_mark,
+    unspaced,
+)
 from elman.text.vocabulary import UNKNOWN
 
 CHARACTERS = range(sys.maxunicode + 1)
-UNITS = ("word", "character", "byte", "bpe")
-COPIED = {"word": "next_word", "character": "next_character", "byte": "next_byte"}
+UNITS = ("word", "wordpunct", "character", "byte", "bpe")
+COPIED = {"word": "next_word", "character": "next_character", "byte": "next_byte", "wordpunct": ""}
 AFTER = {"none": 0, "space": 1, "same": 2, "turned": 3}
+QUOTES = "\"'`´"
+SPELL = "spell_token(text, m->cuts + 3 * t, m->marked, sizeof m->marked)"
 
 
 def check_field(field: TextField, name: str) -> None:
@@ -80,6 +97,16 @@ def define_reader(program: Program, field: TextField, name: str, most: int) -> N
         _define_merges(program, field, name)
         program.fields["pieces"] = f"int32_t pieces[{2 * max(4096, 64 * most) + 16}];"
         body = f"cut_pieces(text, length, &{upper}_MERGES, ids, m->pieces, {most})"
+    elif kind == "wordpunct":
+        lines += define_cuts(program, most)
+        token = f"find_token(&{upper}_VOCABULARY, m->marked, size, {unknown})"
+        lines += [
+            "for (int t = 0; t < count; t++) {",
+            f"  const size_t size = {SPELL};",
+            f"  ids[t] = {token};",
+            "}",
+        ]
+        body = "count"
     elif kind == "byte":
         _define_bytes(program, field, name)
         body = f"cut_bytes(text, length, {upper}_BYTES, ids, {most})"
@@ -87,7 +114,8 @@ def define_reader(program: Program, field: TextField, name: str, most: int) -> N
         function = "cut_words" if kind == "word" else "cut_characters"
         body = f"{function}(text, length, &{upper}_VOCABULARY, {unknown}, ids, {most})"
     program.flags.add(f"CUTS_{kind.upper()}")
-    lines += [f"count = {body};"]
+    if body != "count":
+        lines += [f"count = {body};"]
     if field.reverse:
         lines += ["for (int i = 0; i < count / 2; i++) {", "  const int32_t kept = ids[i];"]
         lines += ["  ids[i] = ids[count - 1 - i];", "  ids[count - 1 - i] = kept;", "}"]
@@ -95,6 +123,36 @@ def define_reader(program: Program, field: TextField, name: str, most: int) -> N
         f"static int {name}_tokens(Memory *m, const uint8_t *text, size_t length, int32_t *ids)",
         ["int count;", "(void)m;", *lines, "return count;"],
     )
+
+
+def define_cuts(program: Program, most: int) -> list[str]:
+    """What words with their punctuation split are read by; statements that cut a text into ``m->cuts``."""
+    if "CUTS_WORDPUNCT" not in program.flags:
+        program.flags.add("CUTS_WORDPUNCT")
+        define_wordlike(program)
+        signs = [
+            n
+            for piece, one in HABITS.items()
+            if len(piece) == 1
+            for n in (ord(piece), habit_bits(piece, one))
+        ]
+        tables = {"DECIMAL": ranges(str.isdecimal), "MARK": ranges(is_mark), "HABITS": signs}
+        tables["UNSPACED"] = ranges(lambda c: unspaced().match(c) is not None)
+        program.unicode += [array_text("uint32_t", name, table) for name, table in tables.items()]
+        usual = {"WORD": WORD, "CLOSING": CLOSING, "OPENING": OPENING, "LOOSE": LOOSE, "INNER": INNER}
+        program.unicode += [f"#define HABIT_{name} {habit_bits('', one)}" for name, one in usual.items()]
+        for name, mark in (("SPACED", SPACED), ("GLUED", GLUED)):
+            spelt = "".join(f"\\{byte:o}" for byte in mark.encode())
+            program.unicode.append(f'#define {name} "{spelt}"')
+        program.fields["cuts"] = f"uint32_t cuts[{3 * most}];"
+        program.fields["marked"] = f"uint8_t marked[{2 * max(4096, 64 * most) + 32}];"
+    return [f"count = cut_wordpunct(text, length, m->cuts, {most});"]
+
+
+def habit_bits(piece: str, habit: Habit) -> int:
+    """A habit as wordpunct.c has it; marks that may close what they opened are told apart by numbers."""
+    bits = int(habit.before) | AFTER[habit.after] << 1
+    return bits | (32 | QUOTES.find(piece[0]) << 8 if habit is QUOTE else 0)
 
 
 def define_copying(program: Program, source: TextField, target: TextField, most: int, name: str) -> None:
@@ -111,9 +169,10 @@ def define_copying(program: Program, source: TextField, target: TextField, most:
     program.fields["fresh"] = f"uint8_t fresh[{most}];"
     define_vocabulary(program, "COPY_VOCABULARY", target.vocabulary.tokens)
     unit = COPIED[source.unit_name]
-    program.tables += [f"#define next_span {unit}", f"#define COPIED {target.vocabulary.id(UNKNOWN)}"]
+    program.tables += [f"#define next_span {unit}"] if unit else []
+    program.tables += [f"#define COPIED {target.vocabulary.id(UNKNOWN)}"]
     program.functions.append(read_source("copying.c"))
-    program.longest_text = max(program.longest_text, 256 if unit == "next_word" else 4)
+    program.longest_text = max(program.longest_text, 256 if "word" in source.unit_name else 4)
 
 
 def _define_bytes(program: Program, field: TextField, name: str) -> None:
@@ -194,7 +253,10 @@ def define_joiner(
         _define_habits(program, spelt, upper)
         lines.insert(0, "Spacing spacing = {0, 1, 0};")
         program.flags.add("JOINS_HABITS")
-        lines.append(f"  if (space_before(&spacing, {upper}_HABITS[id], i)) put_byte(out, ' ');")
+        habit = f"{upper}_HABITS[id]"
+        if program.copies:
+            habit = f"id < 0 ? (int32_t)m->cuts[3 * (-1 - id) + 2] : {habit}"
+        lines.append(f"  if (space_before(&spacing, {habit}, i)) put_byte(out, ' ');")
     if program.copies:
         lines.append("  if (id < 0) {")
         lines.append("    const uint32_t *span = m->spans + 2 * (-1 - id);")
@@ -218,16 +280,10 @@ def define_joiner(
 
 def _define_habits(program: Program, tokens: Sequence[str], upper: str) -> None:
     """Of each token where its spaces are: bits as ``space_before`` reads them."""
-    quotes: dict[str, int] = {}
     found = []
     for token in tokens:
         mark, piece = split_mark(token)
-        habit = habit_of(piece)
-        bits = int(habit.before) | AFTER[habit.after] << 1
-        bits |= 8 if mark == "▁" else 16 if mark else 0
-        if habit is QUOTE or (habit == QUOTE and piece in "\"'`´"):
-            bits |= 32 | quotes.setdefault(piece, len(quotes)) << 8
-        found.append(bits)
+        found.append(habit_bits(piece, habit_of(piece)) | (8 if mark == SPACED else 16 if mark else 0))
     program.array("int32_t", f"{upper}_HABITS", found)
 
 
@@ -241,6 +297,13 @@ def ranges(of: Callable[[str], bool], among: Iterable[int] = CHARACTERS) -> list
             else:
                 found += [code, code]
     return found
+
+
+def define_wordlike(program: Program) -> None:
+    """A table of what belongs to words in regular expressions."""
+    if "HAS_WORDLIKE" not in program.flags:
+        program.flags.add("HAS_WORDLIKE")
+        program.unicode.append(array_text("uint32_t", "WORDLIKE", ranges(lambda c: c.isalnum() or c == "_")))
 
 
 def define_classes(program: Program, *, lower: bool, pieces: bool) -> None:
