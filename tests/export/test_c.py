@@ -32,6 +32,7 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
         "classify",
         {"model__pooling": "attention", "model__head": 8, "model__cell": "tests/user_cells.py:Everything"},
     ),
+    ("classify", {"text__unit": "character", "model__multilabel": True, "evaluation__threshold": 0.3}),
     ("tag", SMALL),
     ("tag", {"model__cell": "layer_norm_lstm", "text__lowercase": True, "model__affixes": 2}),
     ("lm", {"text__unit": "byte", "model__zoneout": 0.1, "model__initial_state": "learned"}),
