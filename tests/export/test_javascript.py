@@ -34,5 +34,5 @@ def test_answers_are_the_models(tmp_path: Path, to: str) -> None:
 @pytest.mark.slow
 def test_a_class_writes_in_a_page(tmp_path: Path) -> None:
     lines = [Line(label) for label in LABELS[:4]]
-    proof = export(tiny("class2seq"), "html", tmp_path / "out", ExportOptions("own"), lines)
+    proof = export(tiny("class2seq"), "html", tmp_path / "out", ExportOptions("model"), lines)
     assert proof.equal == proof.lines == 4

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -137,7 +138,7 @@ def define_cuts(program: Program, most: int) -> list[str]:
             for n in (ord(piece), habit_bits(piece, one))
         ]
         tables = {"DECIMAL": ranges(str.isdecimal), "MARK": ranges(is_mark), "HABITS": signs}
-        tables["UNSPACED"] = ranges(lambda c: unspaced().match(c) is not None)
+        tables["UNSPACED"] = ranges(is_unspaced)
         program.unicode += [array_text("uint32_t", name, table) for name, table in tables.items()]
         usual = {"WORD": WORD, "CLOSING": CLOSING, "OPENING": OPENING, "LOOSE": LOOSE, "INNER": INNER}
         program.unicode += [f"#define HABIT_{name} {habit_bits('', one)}" for name, one in usual.items()]
@@ -287,10 +288,11 @@ def _define_habits(program: Program, tokens: Sequence[str], upper: str) -> None:
     program.array("int32_t", f"{upper}_HABITS", found)
 
 
-def ranges(of: Callable[[str], bool], among: Iterable[int] = CHARACTERS) -> list[int]:
+@cache
+def ranges(of: Callable[[str], bool]) -> Sequence[int]:
     """First and last code points of characters of a kind, one after the other."""
     found: list[int] = []
-    for code in among:
+    for code in CHARACTERS:
         if of(chr(code)):
             if found and found[-1] == code - 1:
                 found[-1] = code
@@ -299,32 +301,63 @@ def ranges(of: Callable[[str], bool], among: Iterable[int] = CHARACTERS) -> list
     return found
 
 
+def is_wordlike(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+def is_unspaced(character: str) -> bool:
+    return unspaced().match(character) is not None
+
+
+def is_cased(character: str) -> bool:
+    """Does a sigma after it stand at the end of a word?"""
+    return (character + "Σ").lower()[-1] == "ς"
+
+
+def is_ignored(character: str) -> bool:
+    """Does it stand between letters without parting them?"""
+    return ("AΣ" + character + "A").lower()[1] == "σ" and not is_cased(character)
+
+
+def is_letter(character: str) -> bool:
+    return unicodedata.category(character)[0] == "L"
+
+
+def is_number(character: str) -> bool:
+    return unicodedata.category(character)[0] == "N"
+
+
+@cache
+def lowered() -> Sequence[tuple[int, list[int]]]:
+    """The characters that have small letters, with these."""
+    return [(c, [*map(ord, chr(c).lower())]) for c in CHARACTERS if chr(c).lower() != chr(c)]
+
+
 def define_wordlike(program: Program) -> None:
     """A table of what belongs to words in regular expressions."""
     if "HAS_WORDLIKE" not in program.flags:
         program.flags.add("HAS_WORDLIKE")
-        program.unicode.append(array_text("uint32_t", "WORDLIKE", ranges(lambda c: c.isalnum() or c == "_")))
+        program.unicode.append(array_text("uint32_t", "WORDLIKE", ranges(is_wordlike)))
 
 
 def define_classes(program: Program, *, lower: bool, pieces: bool) -> None:
     """Tables of Unicode that a reader needs, each once."""
     if lower and "HAS_LOWER" not in program.flags:
         program.flags.add("HAS_LOWER")
-        changed = [(c, [*map(ord, chr(c).lower())]) for c in CHARACTERS if chr(c).lower() != chr(c)]
+        changed = lowered()
         table = [number for code, low in changed for number in (code, low[0], low[1] if len(low) > 1 else 0)]
         assert all(len(low) < 3 for _, low in changed)
         program.unicode.append(array_text("uint32_t", "LOWER", table))
         program.unicode.append(f"#define LOWER_COUNT {len(changed)}")
-        cased = ranges(lambda c: (c + "Σ").lower()[-1] == "ς")
-        skipped = ranges(lambda c: ("AΣ" + c + "A").lower()[1] == "σ" and (c + "Σ").lower()[-1] != "ς")
+        cased, skipped = ranges(is_cased), ranges(is_ignored)
         program.unicode += [
             array_text("uint32_t", "CASED", cased),
             array_text("uint32_t", "IGNORED", skipped),
         ]
     if pieces and "HAS_PIECES" not in program.flags:
         program.flags.add("HAS_PIECES")
-        letters = ranges(lambda c: unicodedata.category(c)[0] == "L")
-        numbers = ranges(lambda c: unicodedata.category(c)[0] == "N")
+        letters = ranges(is_letter)
+        numbers = ranges(is_number)
         program.unicode += [
             array_text("uint32_t", "LETTER", letters),
             array_text("uint32_t", "NUMBER", numbers),
