@@ -2,9 +2,9 @@
 
     python benchmarks/exports.py [--lines 1000] [--formats c,js,onnx] [--cells lstm,gru]
 
-Models are small and learn for a moment from made sentences; each export is asked lines of the same kind that
-training did not see. A line of the table is a format: how many answers are equal, the largest difference of
-log-probabilities, and for 8 bits how many points of accuracy are lost at most.
+Models are small and learn for a moment from made sentences; each export is asked lines of the same kind,
+drawn with another seed; some may be the same. A line of the table is a format: how many answers are equal,
+the largest difference of log-probabilities, and for 8 bits how many points of accuracy are lost at most.
 """
 
 import argparse
