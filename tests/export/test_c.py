@@ -15,7 +15,7 @@ from elman.export.options import ExportOptions
 from elman.export.parity import Line
 from export_models import LABELS, SOURCES, tiny
 
-ASKED = [*SOURCES[:7], "Ünseen WÖRDS ς İ ǅ", "x", "  z  "]
+ASKED = [*SOURCES[:7], "Ünseen WÖRDS ς İ ǅ", "x", "  z  ", '(a) "bad, day" l\'été...']
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror")
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 
@@ -25,14 +25,18 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     ("seq2seq", {"model__cell": "layer_norm_lstm", "model__attention": "location", "text__unit": "word"}),
     ("seq2seq", {"model__cell": "gru", "model__placement": "before", "model__input_feeding": True}),
     ("seq2seq", {"text__unit": "bpe", "text__vocabulary_size": 300, "decoding__beam": 3}),
+    ("seq2seq", {"text__unit": "wordpunct", "text__min_count": 5}),
     ("classify", {"text__unit": "word", "text__lowercase": True, "model__cell": "elman"}),
+    ("classify", {"text__unit": "wordpunct", "model__characters": 4}),
     (
         "classify",
         {"model__pooling": "attention", "model__head": 8, "model__cell": "tests/user_cells.py:Everything"},
     ),
+    ("classify", {"text__unit": "character", "model__multilabel": True, "evaluation__threshold": 0.3}),
     ("tag", SMALL),
     ("tag", {"model__cell": "layer_norm_lstm", "text__lowercase": True, "model__affixes": 2}),
     ("lm", {"text__unit": "byte", "model__zoneout": 0.1, "model__initial_state": "learned"}),
+    ("lm", {"text__unit": "wordpunct"}),
     ("class2seq", {"text__classes": "features", "model__cell": "gru"}),
 ]
 
@@ -122,7 +126,6 @@ int main(void) {
 
 REFUSED = [
     ("lm", {"decoding__temperature": 0.5}, "decoding.strategy is 'sample'"),
-    ("lm", {"text__unit": "wordpunct"}, "'wordpunct'"),
     ("seq2seq", {"decoding__no_repeat": 2}, "decoding.no_repeat"),
     ("seq2seq", {"model__cell": "scrn"}, "SCRN"),
 ]

@@ -8,7 +8,7 @@ import pytest
 from elman.export.exporting import export
 from elman.export.options import ExportOptions
 from elman.export.parity import Line
-from export_models import SOURCES, tiny
+from export_models import LABELS, SOURCES, tiny
 
 TOOLS = all(map(shutil.which, ("clang", "wasm-ld", "node")))
 pytestmark = pytest.mark.skipif(not TOOLS, reason="needs clang, wasm-ld and node")
@@ -29,3 +29,10 @@ def test_answers_are_the_models(tmp_path: Path, to: str) -> None:
         assert "http://" not in page
         assert "https://" not in page
         assert "default-src 'none'" in page
+
+
+@pytest.mark.slow
+def test_a_class_writes_in_a_page(tmp_path: Path) -> None:
+    lines = [Line(label) for label in LABELS[:4]]
+    proof = export(tiny("class2seq"), "html", tmp_path / "out", ExportOptions("model"), lines)
+    assert proof.equal == proof.lines == 4

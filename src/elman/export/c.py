@@ -114,6 +114,7 @@ def program_text(predictor: Predictor, options: ExportOptions, *, traced: bool =
         program.weights_text(),
         *program.unicode,
         source("text.c"),
+        *([source("wordpunct.c")] if program.flags & {"CUTS_WORDPUNCT", "JOINS_HABITS"} else []),
         *program.tables,
         *program.functions,
         source("answer.c"),

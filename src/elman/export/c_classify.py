@@ -8,8 +8,8 @@ from torch import nn
 from elman.errors import ExportError
 from elman.export.c_words import WordReader, define_labels
 from elman.export.networks import Network, linear
-from elman.export.program import Program, array_text, padded, source
-from elman.export.texts import define_classes, ranges
+from elman.export.program import Program, padded, source
+from elman.export.texts import define_classes, define_wordlike
 from elman.models.classifier import Classifier
 from elman.models.poolings.attention import AttentionPooling
 from elman.models.poolings.base import Pooling
@@ -30,8 +30,6 @@ def emit_classify(program: Program, predictor: Predictor, most: int) -> None:
         raise ExportError(
             f"the classifier {type(model).__name__} cannot be exported; it is no recurrent network"
         )
-    if task.multilabel:
-        raise ExportError("model.multilabel: texts with several labels cannot be exported")
     names = task.labels.names
     K = len(names)
     reader = WordReader(program, task.words, model.words, most, tags=False)
@@ -66,13 +64,46 @@ def emit_classify(program: Program, predictor: Predictor, most: int) -> None:
             *shown,
             f"for (int k = 1; k < {K}; k++) best = {scores}[k] > {scores}[best] ? k : best;",
             f"for (int k = 0; k < {K}; k++) {scores}[k] /= {float(task.temperature)!r}f;",
-            f"log_softmax({scores}, {K});",
-            f"for (int k = 0; k < {K}; k++) m->numbers[k] = (double){scores}[k];",
             f"m->number_count = {K};",
-            "put_label(out, best);",
+            *(_several(program, task, scores) if task.multilabel else _single(scores, K)),
             "return 0;",
         ],
     )
+
+
+def _single(scores: str, K: int) -> list[str]:
+    """One label, and the log-probabilities of all."""
+    kept = f"for (int k = 0; k < {K}; k++) m->numbers[k] = (double){scores}[k];"
+    return [f"log_softmax({scores}, {K});", kept, "put_label(out, best);"]
+
+
+def _several(p: Program, task: Classify, scores: str) -> list[str]:
+    """All labels that are probable enough, the most probable first, equal ones by their names."""
+    names, K = task.labels.names, len(task.labels.names)
+    between = (task.config.data.labels_separator or "|").encode()
+    p.array("int32_t", "BY_NAME", sorted(range(K), key=names.__getitem__))
+    p.array("uint8_t", "BETWEEN", list(between))
+    p.most_written = K
+    p.longest_text += len(between)
+    return [
+        "(void)best;",
+        f"for (int k = 0; k < {K}; k++) {{",
+        f"  m->numbers[k] = -log_of(1.0 + exp_of(-(double){scores}[k]));",
+        f"  {scores}[k] = (float)exp_of(m->numbers[k]);",
+        "}",
+        "for (int any = 0;; any = 1) {",
+        "  int found = -1;",
+        f"  for (int i = 0; i < {K}; i++) {{",
+        "    const int k = BY_NAME[i];",
+        f"    if ((double){scores}[k] < {task.config.evaluation.threshold!r}) continue;",
+        f"    if (found < 0 || {scores}[k] > {scores}[found]) found = k;",
+        "  }",
+        "  if (found < 0) break;",
+        f"  if (any) put_bytes(out, BETWEEN, {len(between)});",
+        "  put_label(out, found);",
+        f"  {scores}[found] = -1.0f;",
+        "}",
+    ]
 
 
 def _pooled(p: Program, pooling: Pooling, E: int, most: int) -> tuple[list[str], str]:
@@ -116,7 +147,7 @@ def _pooled(p: Program, pooling: Pooling, E: int, most: int) -> tuple[list[str],
 
 def _define_shortcut(p: Program, shortcut: LinearShortcut, most: int) -> None:
     define_classes(p, lower=True, pieces=False)
-    p.unicode.append(array_text("uint32_t", "WORDLIKE", ranges(lambda c: c.isalnum() or c == "_")))
+    define_wordlike(p)
     hashes = shortcut.hashes.cpu().numpy()
     words = int(np.searchsorted(hashes, BLOCK))
     K = len(shortcut.bias) // 2

@@ -8,7 +8,14 @@ from torch import Tensor
 from elman.errors import ExportError
 from elman.export.networks import Network
 from elman.export.program import Matrix, Program, padded, source
-from elman.export.texts import check_field, define_classes, define_reader, define_vocabulary
+from elman.export.texts import (
+    SPELL,
+    check_field,
+    define_classes,
+    define_cuts,
+    define_reader,
+    define_vocabulary,
+)
 from elman.models.embedding import Ngrams, Words
 from elman.models.indicators import Indicators
 from elman.text.fields import WordField
@@ -44,7 +51,7 @@ class WordReader:
     def _define_spans(self, indicators: bool) -> None:
         p, field = self.program, self.field
         unit = field.text.unit_name
-        if unit not in ("word", "character") and not self.tags:
+        if unit not in ("word", "wordpunct", "character") and not self.tags:
             raise ExportError(f"the unit {unit!r} with letters or vectors of words cannot be exported")
         check_field(field.text, "text")
         lowercase = bool(field.text.settings.lowercase)
@@ -59,11 +66,15 @@ class WordReader:
         lines = ["int count;"]
         if lowercase:
             lines += ["length = lower_text(text, length, m->text, sizeof m->text);", "text = m->text;"]
-        lines += [f"count = note_words(m, text, length, {self.most});"]
-        body = [
-            "const uint8_t *word = text + m->spans[2 * t];",
-            "const size_t size = m->spans[2 * t + 1] - m->spans[2 * t];",
-        ]
+        if unit == "wordpunct" and not self.tags:
+            lines += define_cuts(p, self.most)
+            body = [f"const size_t size = {SPELL};", "const uint8_t *word = m->marked;"]
+        else:
+            lines += [f"count = note_words(m, text, length, {self.most});"]
+            body = [
+                "const uint8_t *word = text + m->spans[2 * t];",
+                "const size_t size = m->spans[2 * t + 1] - m->spans[2 * t];",
+            ]
         if field.lower or field.vector_words:
             body.append("const size_t small = lower_text(word, size, m->word, sizeof m->word);")
         asked = ("m->word", "small") if field.lower else ("word", "size")

@@ -75,14 +75,14 @@ def webassembly(predictor: Predictor, options: ExportOptions) -> bytes:
     clang = shutil.which("clang")
     if clang is None or shutil.which("wasm-ld") is None:
         raise ExportError("clang with wasm-ld makes WebAssembly, and is not there; install clang and lld")
-    without_main = ExportOptions(options.name, options.int8, options.max_length, freestanding=True)
+    without_main = ExportOptions("own", options.int8, options.max_length, freestanding=True)
     header, text = program_text(predictor, without_main, traced=True)
     with TemporaryDirectory(prefix="elman-") as name:
         folder = Path(name)
-        write_text(folder / f"{options.name}.h", header)
-        write_text(folder / f"{options.name}.c", f"{text}\n{source('wasm.c')}")
+        write_text(folder / "own.h", header)  # its functions are not called as those for browsers
+        write_text(folder / "own.c", f"{text}\n{source('wasm.c')}")
         exported = [f"-Wl,--export-if-defined=model_{one}" for one in EXPORTS]
-        command = [clang, *FLAGS, "-Wl,--no-entry", *exported, f"{options.name}.c", "-o", "model.wasm"]
+        command = [clang, *FLAGS, "-Wl,--no-entry", *exported, "own.c", "-o", "model.wasm"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode:
             raise ExportError(f"clang does not compile it: {done.stderr[:2000]}")

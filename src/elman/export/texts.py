@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -14,13 +15,30 @@ from elman.export.program import Program, array_text
 from elman.export.program import source as read_source
 from elman.text.fields import TextField
 from elman.text.units.byte import VALUES
-from elman.text.units.wordpunct import QUOTE, habit_of, split_mark
+from elman.text.units.wordpunct import (
+    CLOSING,
+    GLUED,
+    HABITS,
+    INNER,
+    LOOSE,
+    OPENING,
+    QUOTE,
+    SPACED,
+    WORD,
+    Habit,
+    habit_of,
+    is_mark,
+    split_mark,
+    unspaced,
+)
 from elman.text.vocabulary import UNKNOWN
 
 CHARACTERS = range(sys.maxunicode + 1)
-UNITS = ("word", "character", "byte", "bpe")
-COPIED = {"word": "next_word", "character": "next_character", "byte": "next_byte"}
+UNITS = ("word", "wordpunct", "character", "byte", "bpe")
+COPIED = {"word": "next_word", "character": "next_character", "byte": "next_byte", "wordpunct": ""}
 AFTER = {"none": 0, "space": 1, "same": 2, "turned": 3}
+QUOTES = "\"'`´"
+SPELL = "spell_token(text, m->cuts + 3 * t, m->marked, sizeof m->marked)"
 
 
 def check_field(field: TextField, name: str) -> None:
@@ -80,6 +98,16 @@ def define_reader(program: Program, field: TextField, name: str, most: int) -> N
         _define_merges(program, field, name)
         program.fields["pieces"] = f"int32_t pieces[{2 * max(4096, 64 * most) + 16}];"
         body = f"cut_pieces(text, length, &{upper}_MERGES, ids, m->pieces, {most})"
+    elif kind == "wordpunct":
+        lines += define_cuts(program, most)
+        token = f"find_token(&{upper}_VOCABULARY, m->marked, size, {unknown})"
+        lines += [
+            "for (int t = 0; t < count; t++) {",
+            f"  const size_t size = {SPELL};",
+            f"  ids[t] = {token};",
+            "}",
+        ]
+        body = "count"
     elif kind == "byte":
         _define_bytes(program, field, name)
         body = f"cut_bytes(text, length, {upper}_BYTES, ids, {most})"
@@ -87,7 +115,8 @@ def define_reader(program: Program, field: TextField, name: str, most: int) -> N
         function = "cut_words" if kind == "word" else "cut_characters"
         body = f"{function}(text, length, &{upper}_VOCABULARY, {unknown}, ids, {most})"
     program.flags.add(f"CUTS_{kind.upper()}")
-    lines += [f"count = {body};"]
+    if body != "count":
+        lines += [f"count = {body};"]
     if field.reverse:
         lines += ["for (int i = 0; i < count / 2; i++) {", "  const int32_t kept = ids[i];"]
         lines += ["  ids[i] = ids[count - 1 - i];", "  ids[count - 1 - i] = kept;", "}"]
@@ -95,6 +124,36 @@ def define_reader(program: Program, field: TextField, name: str, most: int) -> N
         f"static int {name}_tokens(Memory *m, const uint8_t *text, size_t length, int32_t *ids)",
         ["int count;", "(void)m;", *lines, "return count;"],
     )
+
+
+def define_cuts(program: Program, most: int) -> list[str]:
+    """What words with their punctuation split are read by; statements that cut a text into ``m->cuts``."""
+    if "CUTS_WORDPUNCT" not in program.flags:
+        program.flags.add("CUTS_WORDPUNCT")
+        define_wordlike(program)
+        signs = [
+            n
+            for piece, one in HABITS.items()
+            if len(piece) == 1
+            for n in (ord(piece), habit_bits(piece, one))
+        ]
+        tables = {"DECIMAL": ranges(str.isdecimal), "MARK": ranges(is_mark), "HABITS": signs}
+        tables["UNSPACED"] = ranges(is_unspaced)
+        program.unicode += [array_text("uint32_t", name, table) for name, table in tables.items()]
+        usual = {"WORD": WORD, "CLOSING": CLOSING, "OPENING": OPENING, "LOOSE": LOOSE, "INNER": INNER}
+        program.unicode += [f"#define HABIT_{name} {habit_bits('', one)}" for name, one in usual.items()]
+        for name, mark in (("SPACED", SPACED), ("GLUED", GLUED)):
+            spelt = "".join(f"\\{byte:o}" for byte in mark.encode())
+            program.unicode.append(f'#define {name} "{spelt}"')
+        program.fields["cuts"] = f"uint32_t cuts[{3 * most}];"
+        program.fields["marked"] = f"uint8_t marked[{2 * max(4096, 64 * most) + 32}];"
+    return [f"count = cut_wordpunct(text, length, m->cuts, {most});"]
+
+
+def habit_bits(piece: str, habit: Habit) -> int:
+    """A habit as wordpunct.c has it; marks that may close what they opened are told apart by numbers."""
+    bits = int(habit.before) | AFTER[habit.after] << 1
+    return bits | (32 | QUOTES.find(piece[0]) << 8 if habit is QUOTE else 0)
 
 
 def define_copying(program: Program, source: TextField, target: TextField, most: int, name: str) -> None:
@@ -111,9 +170,10 @@ def define_copying(program: Program, source: TextField, target: TextField, most:
     program.fields["fresh"] = f"uint8_t fresh[{most}];"
     define_vocabulary(program, "COPY_VOCABULARY", target.vocabulary.tokens)
     unit = COPIED[source.unit_name]
-    program.tables += [f"#define next_span {unit}", f"#define COPIED {target.vocabulary.id(UNKNOWN)}"]
+    program.tables += [f"#define next_span {unit}"] if unit else []
+    program.tables += [f"#define COPIED {target.vocabulary.id(UNKNOWN)}"]
     program.functions.append(read_source("copying.c"))
-    program.longest_text = max(program.longest_text, 256 if unit == "next_word" else 4)
+    program.longest_text = max(program.longest_text, 256 if "word" in source.unit_name else 4)
 
 
 def _define_bytes(program: Program, field: TextField, name: str) -> None:
@@ -194,7 +254,10 @@ def define_joiner(
         _define_habits(program, spelt, upper)
         lines.insert(0, "Spacing spacing = {0, 1, 0};")
         program.flags.add("JOINS_HABITS")
-        lines.append(f"  if (space_before(&spacing, {upper}_HABITS[id], i)) put_byte(out, ' ');")
+        habit = f"{upper}_HABITS[id]"
+        if program.copies:
+            habit = f"id < 0 ? (int32_t)m->cuts[3 * (-1 - id) + 2] : {habit}"
+        lines.append(f"  if (space_before(&spacing, {habit}, i)) put_byte(out, ' ');")
     if program.copies:
         lines.append("  if (id < 0) {")
         lines.append("    const uint32_t *span = m->spans + 2 * (-1 - id);")
@@ -218,23 +281,18 @@ def define_joiner(
 
 def _define_habits(program: Program, tokens: Sequence[str], upper: str) -> None:
     """Of each token where its spaces are: bits as ``space_before`` reads them."""
-    quotes: dict[str, int] = {}
     found = []
     for token in tokens:
         mark, piece = split_mark(token)
-        habit = habit_of(piece)
-        bits = int(habit.before) | AFTER[habit.after] << 1
-        bits |= 8 if mark == "▁" else 16 if mark else 0
-        if habit is QUOTE or (habit == QUOTE and piece in "\"'`´"):
-            bits |= 32 | quotes.setdefault(piece, len(quotes)) << 8
-        found.append(bits)
+        found.append(habit_bits(piece, habit_of(piece)) | (8 if mark == SPACED else 16 if mark else 0))
     program.array("int32_t", f"{upper}_HABITS", found)
 
 
-def ranges(of: Callable[[str], bool], among: Iterable[int] = CHARACTERS) -> list[int]:
+@cache
+def ranges(of: Callable[[str], bool]) -> Sequence[int]:
     """First and last code points of characters of a kind, one after the other."""
     found: list[int] = []
-    for code in among:
+    for code in CHARACTERS:
         if of(chr(code)):
             if found and found[-1] == code - 1:
                 found[-1] = code
@@ -243,25 +301,63 @@ def ranges(of: Callable[[str], bool], among: Iterable[int] = CHARACTERS) -> list
     return found
 
 
+def is_wordlike(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+def is_unspaced(character: str) -> bool:
+    return unspaced().match(character) is not None
+
+
+def is_cased(character: str) -> bool:
+    """Does a sigma after it stand at the end of a word?"""
+    return (character + "Σ").lower()[-1] == "ς"
+
+
+def is_ignored(character: str) -> bool:
+    """Does it stand between letters without parting them?"""
+    return ("AΣ" + character + "A").lower()[1] == "σ" and not is_cased(character)
+
+
+def is_letter(character: str) -> bool:
+    return unicodedata.category(character)[0] == "L"
+
+
+def is_number(character: str) -> bool:
+    return unicodedata.category(character)[0] == "N"
+
+
+@cache
+def lowered() -> Sequence[tuple[int, list[int]]]:
+    """The characters that have small letters, with these."""
+    return [(c, [*map(ord, chr(c).lower())]) for c in CHARACTERS if chr(c).lower() != chr(c)]
+
+
+def define_wordlike(program: Program) -> None:
+    """A table of what belongs to words in regular expressions."""
+    if "HAS_WORDLIKE" not in program.flags:
+        program.flags.add("HAS_WORDLIKE")
+        program.unicode.append(array_text("uint32_t", "WORDLIKE", ranges(is_wordlike)))
+
+
 def define_classes(program: Program, *, lower: bool, pieces: bool) -> None:
     """Tables of Unicode that a reader needs, each once."""
     if lower and "HAS_LOWER" not in program.flags:
         program.flags.add("HAS_LOWER")
-        changed = [(c, [*map(ord, chr(c).lower())]) for c in CHARACTERS if chr(c).lower() != chr(c)]
+        changed = lowered()
         table = [number for code, low in changed for number in (code, low[0], low[1] if len(low) > 1 else 0)]
         assert all(len(low) < 3 for _, low in changed)
         program.unicode.append(array_text("uint32_t", "LOWER", table))
         program.unicode.append(f"#define LOWER_COUNT {len(changed)}")
-        cased = ranges(lambda c: (c + "Σ").lower()[-1] == "ς")
-        skipped = ranges(lambda c: ("AΣ" + c + "A").lower()[1] == "σ" and (c + "Σ").lower()[-1] != "ς")
+        cased, skipped = ranges(is_cased), ranges(is_ignored)
         program.unicode += [
             array_text("uint32_t", "CASED", cased),
             array_text("uint32_t", "IGNORED", skipped),
         ]
     if pieces and "HAS_PIECES" not in program.flags:
         program.flags.add("HAS_PIECES")
-        letters = ranges(lambda c: unicodedata.category(c)[0] == "L")
-        numbers = ranges(lambda c: unicodedata.category(c)[0] == "N")
+        letters = ranges(is_letter)
+        numbers = ranges(is_number)
         program.unicode += [
             array_text("uint32_t", "LETTER", letters),
             array_text("uint32_t", "NUMBER", numbers),

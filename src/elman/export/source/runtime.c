@@ -56,9 +56,19 @@ static void multiply(float *restrict y, const float *restrict x, int depth, cons
 #endif
 
 /* The same for weights in 8 bits; a row has one scale for all of its columns. */
-static void multiply8(float *restrict y, const float *restrict x, int depth, const int8_t *restrict w,
-                      const float *restrict scale, int width) {
+static void multiply8_plain(float *restrict y, const float *restrict x, int depth, const int8_t *restrict w,
+                            const float *restrict scale, int width) {
   for (int c = 0; c < width; c += COLUMNS) {
+#if defined(__clang__)
+    typedef float Lanes __attribute__((vector_size(32), aligned(4), may_alias));
+    typedef int8_t Small __attribute__((vector_size(8), aligned(1), may_alias));
+    Lanes sum[COLUMNS / 8];
+    for (int p = 0; p < COLUMNS / 8; p++) sum[p] = *(const Lanes *)(y + c + 8 * p);
+    for (int d = 0; d < depth; d++, w += COLUMNS)
+      for (int p = 0; p < COLUMNS / 8; p++)
+        sum[p] += x[d] * scale[d] * __builtin_convertvector(*(const Small *)(w + 8 * p), Lanes);
+    for (int p = 0; p < COLUMNS / 8; p++) *(Lanes *)(y + c + 8 * p) = sum[p];
+#else
     float sum[COLUMNS];
     for (int j = 0; j < COLUMNS; j++) sum[j] = y[c + j];
     for (int d = 0; d < depth; d++, w += COLUMNS) {
@@ -66,8 +76,40 @@ static void multiply8(float *restrict y, const float *restrict x, int depth, con
       for (int j = 0; j < COLUMNS; j++) sum[j] += a * (float)w[j];
     }
     for (int j = 0; j < COLUMNS; j++) y[c + j] = sum[j];
+#endif
   }
 }
+#if defined(__GNUC__) && defined(__x86_64__) && (defined(__AVX2__) || (defined(__linux__) && !defined(FREESTANDING)))
+#include <immintrin.h>
+__attribute__((target("avx2,fma"))) static void multiply8_wide(float *restrict y, const float *restrict x, int depth,
+                                                               const int8_t *restrict w, const float *restrict scale,
+                                                               int width) {
+  for (int c = 0; c < width; c += COLUMNS) {
+    __m256 sum[COLUMNS / 8];
+    for (int p = 0; p < COLUMNS / 8; p++) sum[p] = _mm256_loadu_ps(y + c + 8 * p);
+    for (int d = 0; d < depth; d++, w += COLUMNS) {
+      const __m256 a = _mm256_set1_ps(x[d] * scale[d]);
+      for (int p = 0; p < COLUMNS / 8; p++) {
+        const __m256i whole = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(w + 8 * p)));
+        sum[p] = _mm256_fmadd_ps(a, _mm256_cvtepi32_ps(whole), sum[p]);
+      }
+    }
+    for (int p = 0; p < COLUMNS / 8; p++) _mm256_storeu_ps(y + c + 8 * p, sum[p]);
+  }
+}
+static void multiply8(float *restrict y, const float *restrict x, int depth, const int8_t *restrict w,
+                      const float *restrict scale, int width) {
+#if !defined(__AVX2__) || !defined(__FMA__)
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+    multiply8_plain(y, x, depth, w, scale, width);
+    return;
+  }
+#endif
+  multiply8_wide(y, x, depth, w, scale, width);
+}
+#else
+#define multiply8 multiply8_plain
+#endif
 
 static void copy(float *to, const float *from, int count) {
   for (int i = 0; i < count; i++) to[i] = from[i];

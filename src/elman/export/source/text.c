@@ -330,32 +330,3 @@ static int cut_pieces(const uint8_t *text, size_t length, const Merges *merges, 
   return count;
 }
 #endif
-
-#ifdef JOINS_HABITS
-typedef struct {
-  int after, first;
-  uint32_t open;
-} Spacing;
-
-/* Does a space stand before a token? Its habit: bit 0 a space before, 1-2 what follows, 3 and 4 a mark for a space
-   or none, 5 a quotation mark, whose number stands from bit 8 on. */
-static int space_before(Spacing *s, int32_t habit, int place) {
-  const int after = (habit >> 1) & 3, quote = (habit >> 5) & 1;
-  const uint32_t own = quote ? 1u << ((habit >> 8) & 31) : 0u;
-  int space = s->after && (habit & 1) && !(s->open & own);
-  if (habit & 8) space = 1;
-  if (habit & 16) space = 0;
-  if (!place) space = 0;
-  if (after == 3) {
-    const int closes = s->after && !space;
-    if (quote) s->open = closes ? s->open & ~own : s->open | own;
-    s->after = closes;
-  } else if (after == 2) {
-    s->after = space || s->first;
-  } else {
-    s->after = after == 1;
-  }
-  s->first = 0;
-  return space;
-}
-#endif

@@ -181,11 +181,16 @@ def unspaced() -> re.Pattern[str]:
     return re.compile(f"[{UNSPACED_LETTERS}]")
 
 
+def is_mark(character: str) -> bool:
+    """Does a character belong to the letter before it?"""
+    combining = "\u0300" <= character < "\U0001f000" and unicodedata.category(character)[0] == "M"
+    return combining or character in "\u200c\u200d\ufe0f"
+
+
 @cache
 def pattern() -> re.Pattern[str]:
     """A token between spaces; a letter takes its combining marks along, and an emoji what changes it."""
-    marks = [chr(n) for n in range(0x300, 0x1F000) if unicodedata.category(chr(n))[0] == "M"]
-    mark = f"[{''.join(marks)}\u200c\u200d\ufe0f]*"
+    mark = f"[{''.join(filter(is_mark, map(chr, range(0x300, 0x1F000))))}]*"
     letter, unspaced_letter = f"[^\\W{UNSPACED_LETTERS}]{mark}", f"[{UNSPACED_LETTERS}]{mark}"
     picture = "[\u2190-\u2bff\U0001f000-\U0001faff]"
     kinds = (
