@@ -8,12 +8,12 @@ from elman.presentation.curves import Series, chart
 from elman.presentation.pages import template, write_page
 from elman.presentation.wording import number
 
-STYLES = ("dev", "train", "other")
+HUES = 8  # of the template
 
 
 def write_comparison(found: Comparison, path: Path) -> Path:
     curves = [
-        Series(one.name, STYLES[place % len(STYLES)], one.curve)
+        Series(one.name, f"hue{place % HUES}", one.curve)
         for place, one in enumerate(found.results)
         if len(one.curve) > 1
     ]
