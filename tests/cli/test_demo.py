@@ -1,9 +1,15 @@
 """``elman demo``: the whole way in a few updates; how well the dates are read is measured elsewhere."""
 
+import json
+import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
+from urllib.parse import parse_qs
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -11,6 +17,7 @@ from elman import load
 from elman.cli import demo_dates as demo
 from elman.corpora import dates
 from elman.corpora.dates import VISITOR, Dates
+from forked import Forked
 from tiny import elman
 
 FEW = {
@@ -132,3 +139,55 @@ def test_an_unknown_demonstration():
     assert (code, out) == (2, "")
     assert "dates" in err
     assert "memory" in err
+
+
+@pytest.mark.slow
+def test_a_page_of_it_is_served_and_opened(tmp_path):
+    taken = socket.create_server(("127.0.0.1", 0))  # so that another port has to be found
+    opened, browser = tmp_path / "opened", tmp_path / "browser"
+    browser.write_text(
+        f'#!/bin/sh\nprintf %s "$1" > {opened}.part && mv {opened}.part {opened}\nexec sleep 60\n'
+    )
+    browser.chmod(0o755)
+    program = f"""
+from elman.corpora import dates
+dates.SIZES = {{"train": 40, "dev": 10, "test": 12}}
+dates.Dates.settings = {FEW}
+from elman.cli import serving
+serving.PORT = {taken.getsockname()[1]}
+from elman.cli.main import run
+run()
+"""
+    arguments = ["demo", "--serve", "--out", str(tmp_path / "demo")]
+    process = Forked(program, arguments, {"BROWSER": str(browser), "OMP_NUM_THREADS": "1"})
+    try:
+        end = time.monotonic() + 120
+        while not opened.exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        address, _, shown = opened.read_text().partition("#")
+        assert parse_qs(shown) == {"text": [demo.DRAWN[0]]}
+        with urlopen(address, timeout=20) as page:  # while the browser has not returned
+            assert b'<textarea id="text"' in page.read()
+        body = json.dumps({"model": "dates", "inputs": [demo.DRAWN[0]]}).encode()
+        asked = Request(f"{address}v1/predict", body, {"Content-Type": "application/json"})
+        with urlopen(asked, timeout=20) as found:
+            [answer] = json.load(found)["predictions"]
+        assert answer["text"] == load(tmp_path / "demo" / "run").predict([demo.DRAWN[0]])[0]
+    finally:
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(60)
+        taken.close()
+    assert f"serving dates at {address} (Ctrl-C ends)" in err
+    assert "Traceback" not in err
+    assert out.splitlines()[-2].startswith(f"see inside       elman serve {tmp_path}/demo/run ")
+
+
+def test_a_page_that_cannot_be_served_is_told_before_the_training(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)  # an import of it fails
+    monkeypatch.delitem(sys.modules, "elman.server.serving", raising=False)
+    code, out, err = elman("demo", "--serve", "--out", tmp_path)
+    assert (code, out) == (2, "")
+    assert "uvicorn is not installed, which a server needs; run pip install 'elman[serve]'" in err
+    assert "--serve shows the page of a trained run" in elman("demo", "memory", "--serve").err

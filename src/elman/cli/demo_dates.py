@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from elman.cli.pictures import draw_alignments
+from elman.cli.serving import check_server, serve_page
 from elman.cli.training import collect, see_through
 from elman.config import lookup
 from elman.corpora.dates import VISITOR, languages
@@ -43,6 +44,14 @@ def show(folder: Path, seed: int) -> None:
     print(f"\n{advice(folder)}")
 
 
+def show_and_serve(folder: Path, seed: int) -> None:
+    """The demonstration, and then the page of its run, until somebody ends it."""
+    check_server()
+    show(folder, seed)
+    print(flush=True)
+    serve_page("dates", folder / "run", text=DRAWN[0])
+
+
 def make_room(folder: Path) -> None:
     """Remove the run of an earlier demonstration; anything else in the way stays, and is an error."""
     run = folder / "run"
@@ -79,5 +88,6 @@ def advice(folder: Path) -> str:
         "as a filter": f"tail -f dates.txt | elman predict {run}",
         "with a picture": f"echo '3 mai 2021' | elman predict {run} --attention mai.png",
         "your own pairs": "elman train seq2seq --train pairs.tsv --out runs/mine   (a tab between two sides)",
+        "see inside": f"elman serve {run}   (a page that shows it as you type; elman demo --serve opens it)",
     }
     return "\n".join(f"{name:<16} {text}" for name, text in rows.items())

@@ -10,8 +10,7 @@ import typer
 from elman.cli.completion import run_folders
 from elman.cli.options import Device, Quiet, Threads, TrustCode
 from elman.cli.output import put, say
-from elman.cli.startup import quick_imports
-from elman.errors import ArgumentError
+from elman.cli.serving import server_needed
 
 
 def serve(
@@ -44,20 +43,12 @@ def serve(
     quiet: Quiet = False,
 ) -> None:
     """Answer over HTTP: predictions, completions, sessions that keep their state, and a page to play with."""
-    with quick_imports():
-        try:
-            from elman.server.app import described, make_app
-            from elman.server.auth import read_tokens
-            from elman.server.runs import parse_names
-            from elman.server.serving import Options, make_service
-            from elman.server.serving import serve as answer
-        except ImportError as error:
-            missing = (error.name or "").partition(".")[0]
-            if missing not in ("fastapi", "uvicorn", "httptools", "prometheus_client", "starlette"):
-                raise
-            raise ArgumentError(
-                f"{missing} is not installed, which a server needs; run pip install 'elman[serve]'"
-            ) from None
+    with server_needed():
+        from elman.server.app import described, make_app
+        from elman.server.auth import read_tokens
+        from elman.server.runs import parse_names
+        from elman.server.serving import Options, make_service
+        from elman.server.serving import serve as answer
     options = Options(
         parse_names(runs),
         host=host,
