@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from elman.cli.options import AsJson, Columns, Delimiter, Encoding, Format, Quiet, Set, TaskName, TrustCode
-from elman.cli.output import put, put_json, say
+from elman.cli.output import aligned, put, put_json, say
 from elman.cli.startup import quick_imports
 
 if TYPE_CHECKING:
@@ -59,6 +58,7 @@ def compare(
         from elman.comparing import running
         from elman.comparing.contenders import EQUAL, contenders, entries
         from elman.comparing.page import write_comparison
+        from elman.comparing.processes import cores, threads_of
         from elman.comparing.results import latex, results_of, rows
         from elman.storage.files import write_bytes
 
@@ -83,10 +83,10 @@ def compare(
         "test": told,
         "settings": common.model_dump(mode="json", exclude_unset=True),
     }
-    whole = running.begin(out, plan, lambda: entries(common, given, equal))
+    at_once = jobs or min(len(given) * seeds, cores())
+    whole = running.begin(out, plan, lambda: entries(common, given, equal, threads_of(at_once)))
     todo = running.jobs(out, [one["name"] for one in whole["entries"]], seeds)
     left = sum(not job.finished(bool(told)) for job in todo)
-    at_once = jobs or min(len(todo), len(os.sched_getaffinity(0)))
     say(f"{len(todo)} trainings, {left} of them to do, {at_once} at a time")
 
     def tell(job: Job, seconds: float) -> None:
@@ -108,15 +108,3 @@ def compare(
 
 def named(words: str) -> list[str]:
     return [word.strip() for word in words.split(",") if word.strip()]
-
-
-def aligned(rows: list[tuple[str, ...]]) -> str:
-    """Names to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            f"{cell:<{width}}" if place in (0, len(row) - 1) else f"{cell:>{width}}"
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
