@@ -13,11 +13,14 @@ from pydantic import model_validator
 from torch import Tensor
 
 from elman.config import (
+    Among,
+    Around,
     Config,
     Count,
     DecodingSettings,
     EvaluationSettings,
     MarkerSettings,
+    Near,
     OneOf,
     Options,
     PartOf,
@@ -86,6 +89,13 @@ class Class2SeqModel(RecurrentSettings):
 
 class Class2SeqSettings(Config):
     usable = {"data.format": partial(formats, "read"), "model.network": lambda: NETWORK_NAMES}  # noqa: RUF012
+    search = {  # noqa: RUF012
+        "model.hidden": Around(2),
+        "model.embedding": Around(2),
+        "model.layers": Among((1, 2)),
+        "model.dropout": Near(0.2),
+        "training.learning_rate": Around(3),
+    }
     text: Class2SeqText = Class2SeqText()
     model: Class2SeqModel = Class2SeqModel()
     decoding: DecodingSettings = DecodingSettings()
