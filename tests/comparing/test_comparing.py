@@ -103,6 +103,7 @@ def test_four_cells_and_five_seeds_killed_three_times(data, tmp_path, monkeypatc
     cells = ("--cells", "elman,gru,lstm,mgu", "--seeds", 5)
     said = ("--json", "--jobs", 2)
     undisturbed = elman(*command(data, tmp_path / "undisturbed", *said, cells=cells))
+    assert undisturbed.code == 0, undisturbed.err
     answer = killed(command(data, tmp_path / "killed", *said, cells=cells), monkeypatch, 15)
     assert found_in(answer) == found_in(undisturbed)
     assert len(found_in(answer)["results"]) == 4
