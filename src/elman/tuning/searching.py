@@ -236,7 +236,14 @@ class Finalist:
         return fmean(self.figures)
 
 
-def finalists(plan: Plan, trials: Sequence[Trial], budget: Budget, *, trust_code: bool) -> list[Finalist]:
+def finalists(
+    plan: Plan,
+    trials: Sequence[Trial],
+    budget: Budget,
+    *,
+    trust_code: bool,
+    told: Callable[[Job, float], None],
+) -> list[Finalist]:
     """The best trials and the default with more seeds, the best mean first: one seed may be lucky."""
     sign = -1 if plan.higher_is_better else 1
     order = sorted(_complete(trials), key=lambda one: sign * (one.value or 0.0))
@@ -247,7 +254,7 @@ def finalists(plan: Plan, trials: Sequence[Trial], budget: Budget, *, trust_code
         for seed in range(own + 1, own + budget.seeds)
         for one in chosen
     ]
-    run_all(jobs, [], at_once=budget.at_once, trust_code=trust_code, told=lambda job, seconds: None)
+    run_all(jobs, [], at_once=budget.at_once, trust_code=trust_code, told=told)
     found = []
     for one in chosen:
         runs = [Summary.of(job.run) for job in jobs if job.name == f"trial {one.number}"]

@@ -9,7 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elman.cli.options import AsJson, Columns, Delimiter, Encoding, Format, Quiet, Set, TaskName, TrustCode
+from elman.cli.options import (
+    AsJson,
+    Columns,
+    Delimiter,
+    DevFiles,
+    DevTargets,
+    Encoding,
+    Format,
+    Jobs,
+    Quiet,
+    Set,
+    TaskName,
+    TrainFiles,
+    TrainTargets,
+    TrustCode,
+)
 from elman.cli.output import aligned, put, put_json, say
 from elman.cli.startup import quick_imports
 
@@ -32,10 +47,10 @@ def compare(
         str, typer.Option(help="What all have the same of: updates, tokens, parameters or minutes.")
     ] = "updates",
     minutes: Annotated[float | None, typer.Option(help="With --equal minutes: of each training.")] = None,
-    train: Annotated[list[str], typer.Option(help="Training file; repeatable.")] = [],  # noqa: B006
-    train_target: Annotated[list[str], typer.Option(help="Second, line-aligned training file.")] = [],  # noqa: B006
-    dev: Annotated[list[str], typer.Option(help="Validation file; a part is held out without.")] = [],  # noqa: B006
-    dev_target: Annotated[list[str], typer.Option(help="Second, line-aligned validation file.")] = [],  # noqa: B006
+    train: TrainFiles = [],  # noqa: B006
+    train_target: TrainTargets = [],  # noqa: B006
+    dev: DevFiles = [],  # noqa: B006
+    dev_target: DevTargets = [],  # noqa: B006
     test: Annotated[
         str | None, typer.Option(help="Compare by this file instead of validation data; once, at the end.")
     ] = None,
@@ -47,7 +62,7 @@ def compare(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     setting: Set = [],  # noqa: B006
-    jobs: Annotated[int | None, typer.Option(min=1, help="Trainings at a time; unset, a core each.")] = None,
+    jobs: Jobs = None,
     trust_code: TrustCode = False,
     quiet: Quiet = False,
     as_json: AsJson = False,

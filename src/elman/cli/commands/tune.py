@@ -9,11 +9,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elman.cli.options import AsJson, Columns, Delimiter, Encoding, Format, Quiet, Set, TaskName, TrustCode
+from elman.cli.options import (
+    AsJson,
+    Columns,
+    Delimiter,
+    DevFiles,
+    DevTargets,
+    Encoding,
+    Format,
+    Jobs,
+    Quiet,
+    Set,
+    TaskName,
+    TrainFiles,
+    TrainTargets,
+    TrustCode,
+)
 from elman.cli.output import aligned, put, put_json, say
 from elman.cli.startup import quick_imports
 
 if TYPE_CHECKING:
+    from elman.comparing.running import Job
     from elman.tuning.study import Trial
 
 TRIALS = 20
@@ -21,10 +37,10 @@ TRIALS = 20
 
 def tune(
     task: TaskName = None,
-    train: Annotated[list[str], typer.Option(help="Training file; repeatable.")] = [],  # noqa: B006
-    train_target: Annotated[list[str], typer.Option(help="Second, line-aligned training file.")] = [],  # noqa: B006
-    dev: Annotated[list[str], typer.Option(help="Validation file; a part is held out without.")] = [],  # noqa: B006
-    dev_target: Annotated[list[str], typer.Option(help="Second, line-aligned validation file.")] = [],  # noqa: B006
+    train: TrainFiles = [],  # noqa: B006
+    train_target: TrainTargets = [],  # noqa: B006
+    dev: DevFiles = [],  # noqa: B006
+    dev_target: DevTargets = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Folder of the search.")] = None,
     trials: Annotated[
         int | None, typer.Option(min=1, help=f"Trainings to try; unset: {TRIALS}, or what --minutes allow.")
@@ -51,7 +67,7 @@ def tune(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     setting: Set = [],  # noqa: B006
-    jobs: Annotated[int | None, typer.Option(min=1, help="Trainings at a time; unset, a core each.")] = None,
+    jobs: Jobs = None,
     trust_code: TrustCode = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -86,11 +102,14 @@ def tune(
         def tell(trial: Trial) -> None:
             say(f"trial {trial.number}: {outcome(trial)}, {trial.seconds:,.0f} s: {changes(plan, trial)}")
 
+        def tell_job(job: Job, seconds: float) -> None:
+            say(f"{job.name}, seed {job.seed}: {seconds:,.0f} s")
+
         try:
             done = run_search(plan, budget, trust_code=trust_code, told=tell)
             if seeds > 1:
                 say(f"the best with {seeds} seeds, for one may be lucky")
-            best = finalists(plan, done, budget, trust_code=trust_code)
+            best = finalists(plan, done, budget, trust_code=trust_code, told=tell_job)
         except KeyboardInterrupt:
             say(f"stopped; all is saved. Continue with:\n  elman {shlex.join(sys.argv[1:])}")
             raise SystemExit(130) from None
