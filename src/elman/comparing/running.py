@@ -5,11 +5,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from elman.comparing.contenders import Entry
 from elman.comparing.processes import Processes, last_words
-from elman.config import to_toml
+from elman.config import Tables, to_toml
 from elman.errors import ConfigError, RunError
 from elman.presentation.summary import Summary
 from elman.storage.files import write_bytes
@@ -51,7 +50,7 @@ def _plain(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in name)[:40]
 
 
-def begin(out: Path, plan: dict[str, Any], make: Callable[[], tuple[list[Entry], bool]]) -> dict[str, Any]:
+def begin(out: Path, plan: Tables, make: Callable[[], tuple[list[Entry], bool]]) -> Tables:
     """Write down what is to be compared, or find it written: then it must be the same. The plan, whole."""
     whole = kept_plan(out, plan, "comparison")
     if whole is None:
@@ -68,11 +67,11 @@ def begin(out: Path, plan: dict[str, Any], make: Callable[[], tuple[list[Entry],
     return whole
 
 
-def kept_plan(out: Path, said: dict[str, Any], noun: str) -> dict[str, Any] | None:
+def kept_plan(out: Path, said: Tables, noun: str) -> Tables | None:
     """The plan of a folder, which must be of what is said; None of a folder that is yet to be filled."""
     path = out / PLAN
     if path.is_file():
-        kept: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        kept: Tables = json.loads(path.read_text("utf-8"))
         if kept.get("format") != FORMAT or kept.get("of", "comparison") != noun:
             raise RunError(f"{path} is no {noun} of this version; name another folder")
         wrong = [key for key, value in said.items() if kept["said"].get(key) != value]
@@ -85,7 +84,7 @@ def kept_plan(out: Path, said: dict[str, Any], noun: str) -> dict[str, Any] | No
     return None
 
 
-def write_plan(out: Path, noun: str, rest: dict[str, Any]) -> dict[str, Any]:
+def write_plan(out: Path, noun: str, rest: Tables) -> Tables:
     """The plan, written before anything else is in the folder: all that follows can be made of it again."""
     plan = {"format": FORMAT, "of": noun, **rest}
     out.mkdir(parents=True, exist_ok=True)

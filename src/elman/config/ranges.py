@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 WIDTHS = 8  # whole numbers of several times this are tried in steps of it
+
+
+Value = bool | int | float | str  # of a setting that is searched
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Numbers:
 class Values:
     """One of these."""
 
-    values: tuple[Any, ...]
+    values: tuple[Value, ...]
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.values))
@@ -49,7 +51,7 @@ class Around:
 
     factor: float
 
-    def of(self, value: Any) -> Range | None:
+    def of(self, value: object) -> Range | None:
         """The range around a default; None where it is no number to multiply."""
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
             return None
@@ -66,7 +68,7 @@ class Near:
     distance: float
     most: float = 0.8
 
-    def of(self, value: Any) -> Range | None:
+    def of(self, value: object) -> Range | None:
         if not isinstance(value, (int, float)):
             return None
         low, high = max(0.0, value - self.distance), max(value, min(self.most, value + self.distance))
@@ -77,10 +79,11 @@ class Near:
 class Among:
     """One of these values, or the default."""
 
-    values: tuple[Any, ...]
+    values: tuple[Value, ...]
 
-    def of(self, value: Any) -> Range | None:
-        return Values((*self.values, *([] if value is None or value in self.values else [value])))
+    def of(self, value: object) -> Range | None:
+        plain = isinstance(value, Value) and value not in self.values
+        return Values((*self.values, value) if plain else self.values)  # type: ignore[arg-type]
 
 
 Search = Mapping[str, Around | Near | Among]  # what is searched around the defaults, by setting

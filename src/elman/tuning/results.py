@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
 
-from elman.config import Numbers, lookup
+from elman.config import Numbers, Tables, lookup
 from elman.presentation.pages import template, write_page
 from elman.presentation.scatter import Dot, scatter
 from elman.presentation.wording import number
@@ -43,7 +42,7 @@ class Found:
         chosen = f"best: trial {self.best.trial.number}, {metric} {number(self.best.mean)}"
         return f"{chosen}; the default has {number(self.default.mean)}{means}"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Tables:
         told = [
             {"trial": one.trial.number, "figures": one.figures, "mean": one.mean} for one in self.finalists
         ]

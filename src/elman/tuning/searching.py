@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from elman.comparing.contenders import flat, with_threads
 from elman.comparing.processes import Ended, Processes, last_words
 from elman.comparing.running import Job, kept_plan, log_of, run_all, training, write_plan
-from elman.config import Config, Range, lookup, parse_toml, to_toml, validate
+from elman.config import Config, Range, Tables, Value, lookup, parse_toml, to_toml, validate
 from elman.errors import ConfigError, DivergedError, RunError
 from elman.presentation.events import read_events
 from elman.presentation.summary import Summary
@@ -97,7 +96,7 @@ class Plan:
             found.append(Trial(int(path.stem), self.values(config)))
         return found
 
-    def values(self, config: Config) -> dict[str, Any]:
+    def values(self, config: Config) -> dict[str, Value]:
         return {key: lookup(config, key) for key in self.space}
 
     def begin(self, trial: Trial) -> None:
@@ -106,7 +105,7 @@ class Plan:
         write_bytes(self.file(trial.number), to_toml(config).encode())
 
 
-def _decided(common: Config, searched: Mapping[str, Range], threads: int) -> dict[str, Any]:
+def _decided(common: Config, searched: Mapping[str, Range], threads: int) -> Tables:
     """Read the data once, to see what is chosen for them."""
     if common.training.minutes is not None:
         problem = f"training.minutes is {common.training.minutes:g}, but trials are as long as is usual"

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any
 
 from elman.config import (
     Config,
     Numbers,
     Range,
+    Tables,
+    Value,
     Values,
     changed,
     check_read,
@@ -41,18 +42,19 @@ def parse_range(words: str) -> tuple[str, Range]:
     low, dots, high = said.partition("..")
     if not dots:
         return key, Values(tuple(dict.fromkeys(_value(one) for one in said.split(","))))
-    ends = _value(low), _value(high)
-    if any(isinstance(end, bool) or not isinstance(end, (int, float)) for end in ends):
+    ends = [end for end in (_value(low), _value(high)) if isinstance(end, (int, float)) and end is not True]
+    if len(ends) < 2:
         raise ConfigError(f"{key}: {shortened(said)!r} does not go from number to number, as 64..512 does")
     if not all(map(math.isfinite, ends)) or not ends[0] < ends[1]:
         raise ConfigError(
             f"{key}: the range {shortened(said)} is empty; say the lower end first, as in 64..512"
         )
-    return key, Numbers(*ends, log=0 < ends[0] <= ends[1] / DECADE)
+    return key, Numbers(ends[0], ends[1], log=0 < ends[0] <= ends[1] / DECADE)
 
 
-def _value(word: str) -> Any:
-    return parse_settings([f"value={word.strip()}"])["value"]
+def _value(word: str) -> Value:
+    value: Value = parse_settings([f"value={word.strip()}"])["value"]
+    return value
 
 
 def space_of(default: Config, fixed: Iterable[str], said: Mapping[str, Range]) -> Space:
@@ -85,7 +87,7 @@ def _checked(default: Config, key: str, one: Range) -> Range:
     return one
 
 
-def with_values(default: Config, values: Mapping[str, Any], every: int) -> Config:
+def with_values(default: Config, values: Mapping[str, Value], every: int) -> Config:
     """The settings of a trial; it validates as often as the default, ``every`` so many updates."""
     config = changed(default, dict(values))
     pace = 1.0
@@ -96,14 +98,14 @@ def with_values(default: Config, values: Mapping[str, Any], every: int) -> Confi
     return changed(config, {"training.validate_every": max(1, round(every * pace))})
 
 
-def as_json(space: Space) -> dict[str, Any]:
+def as_json(space: Space) -> Tables:
     return {key: asdict(one) for key, one in space.items()}
 
 
-def from_json(kept: Mapping[str, Any]) -> Space:
+def from_json(kept: Tables) -> Space:
     return dict(_ranges(kept))
 
 
-def _ranges(kept: Mapping[str, Any]) -> Iterator[tuple[str, Range]]:
+def _ranges(kept: Tables) -> Iterator[tuple[str, Range]]:
     for key, one in kept.items():
         yield key, Values(tuple(one["values"])) if "values" in one else Numbers(**one)

@@ -6,9 +6,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
 
-from elman.config import Numbers
+from elman.config import Numbers, Value
 from elman.errors import ArgumentError
 from elman.storage.files import read_plain, remove, write_bytes
 from elman.tuning.space import Space
@@ -31,7 +32,7 @@ class Trial:
     """Values of the settings that are searched, and what came of them."""
 
     number: int
-    values: dict[str, Any]
+    values: dict[str, Value]
     state: State = "running"
     validations: dict[int, float] = field(
         default_factory=dict
@@ -89,7 +90,9 @@ class Study:
         self._kept.add_trial(self._frozen(trial))
         self.trials = sorted((*self.trials, trial), key=lambda one: one.number)
 
-    def _study(self, trials: Sequence[Trial], sampler: Any = None) -> "optuna.Study":
+    def _study(
+        self, trials: Sequence[Trial], sampler: "optuna.samplers.BaseSampler | None" = None
+    ) -> "optuna.Study":
         study: optuna.Study = self.optuna.create_study(direction=self.direction, sampler=sampler)
         study.add_trials([self._frozen(one) for one in trials if self._inside(one)])
         return study
@@ -131,12 +134,12 @@ class Study:
             found = kinds.FloatDistribution(one.low, one.high, log=one.log)
         return found
 
-    def _neat(self, key: str, value: Any) -> Any:
+    def _neat(self, key: str, value: Value) -> Value:
         one = self.space[key]
-        return one.neat(value) if isinstance(one, Numbers) else value
+        return one.neat(value) if isinstance(one, Numbers) and not isinstance(value, str) else value
 
 
-def found_optuna() -> Any:
+def found_optuna() -> ModuleType:
     """The package, which an extra brings, and which shall say nothing."""
     try:
         with warnings.catch_warnings(action="ignore"):
