@@ -24,6 +24,10 @@ MODELS = {
     "class2seq": ("class2seq", {}),
     "before": ("seq2seq", {}),
     "after": ("seq2seq", {"model.placement": "after", "model.input_feeding": True}),
+    "additive": ("seq2seq", {"model.attention": "additive", "model.placement": "after"}),
+    "location": ("seq2seq", {"model.attention": "location", "model.placement": "before"}),
+    "static": ("seq2seq", {"model.attention": "none", "model.context": "every-step"}),
+    "single": ("seq2seq", {"model.form": "single"}),
 }
 
 
@@ -48,6 +52,19 @@ def test_matrices_are_those_of_brute_force(name, tmp_path):
                 )
                 whole = math.sqrt(sum(float(part.square().sum()) for part in parts))
                 assert abs(float(matrix[t, k]) - whole) < 1e-8
+
+
+def test_a_score_of_several_keys_is_carried_back_as_it_is(tmp_path):
+    """Where a score is not of one query and one key alone, nothing is put together."""
+    seen = observed("additive", tmp_path)
+    attention = seen.quick.attention
+    plain = attention.score
+    attention.__dict__["score"] = lambda *asked: plain(*asked) - plain(*asked).mean(-1, keepdim=True)
+    again = Observation(seen.passage, seen.quick)
+    assert all(look.by_key is None for look in again.handover.looks)
+    assert all(look.by_key is not None for look in seen.handover.looks)
+    for one, other in zip(gradient_matrices(seen), gradient_matrices(again), strict=True):
+        torch.testing.assert_close(one, other)  # a mean changes nothing that a softmax sees
 
 
 @pytest.mark.parametrize("name", ["lm", "tag", "before"])
