@@ -11,7 +11,7 @@ from torch import Tensor
 
 from elman.attention.base import Attention, Memory
 from elman.models.seq2seq import Seq2Seq, Source
-from elman.tensors.nested import tensors_in
+from elman.tensors.nested import map_tensors, tensors_in
 
 
 @dataclass(eq=False)
@@ -44,7 +44,8 @@ class Handover:
         read = model.read_vectors
 
         def watched_read(x: Tensor, lengths: Tensor) -> Source:
-            source = read(x, lengths)
+            # Copies: nothing that is handed over lies on the way of another part of it.
+            source = map_tensors(torch.clone, read(x, lengths))
             if self.noted:
                 self.source = source
             return source
