@@ -70,7 +70,9 @@ class Handover:
         ) -> tuple[Tensor, Tensor]:
             context, weights = forward(query, memory, previous)
             if self.noted:
-                self.looks.append(Look(memory, *last[0], weights, context))
+                # Whoever finds weights in a way of his own has no scores but their logarithms.
+                scores, by_key = last.pop() if last else (weights.log(), None)
+                self.looks.append(Look(memory, scores, by_key, weights, context))
             return torch.zeros_like(context) if self.blind else context, weights
 
         attention.__dict__["score"], attention.__dict__["forward"] = watched_score, watched_forward
