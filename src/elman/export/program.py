@@ -51,7 +51,7 @@ class Program:
     """Collects what the C file of a model consists of.
 
     Weights of matrices are rounded to 8 bits if ``int8`` says so; vectors stay as they are. ``traced``: where
-    ``m->tracing`` asks for it, gates, states, attention and what was probable at the first ``TRACED`` steps are
+    ``m->tracing`` asks, gates, states, attention and what was probable at the first ``TRACED`` steps are
     kept. ``traces`` are the cells that do so.
     """
 
