@@ -8,7 +8,14 @@ from elman.errors import ExportError
 from elman.export.networks import Network, Vectors, linear
 from elman.export.program import Program, padded
 from elman.export.searching import define_search, tracing_begins, tracing_ends
-from elman.export.texts import check_field, define_classes, define_joiner, define_reader, define_vocabulary
+from elman.export.texts import (
+    BY_NUMBER,
+    check_field,
+    define_classes,
+    define_joiner,
+    define_reader,
+    define_vocabulary,
+)
 from elman.models.adaptive_softmax import AdaptiveSoftmax
 from elman.models.generator import Generator
 from elman.models.language_model import LanguageModel
@@ -42,6 +49,8 @@ def emit_lm(program: Program, predictor: Predictor, most: int) -> None:
     field = task.field
     check_field(field, "text")
     define_reader(program, field, "source", most)
+    if field.unit_name in BY_NUMBER:
+        define_vocabulary(program, "SOURCE_VOCABULARY", field.vocabulary.tokens)  # for ``NAME_token``
     vectors, network = Vectors(program, model.tokens), Network(program, "network", model.encoder.network)
     if model.encoder.network.bidirectional:
         raise ExportError("a language model of both directions cannot be exported")

@@ -230,6 +230,8 @@ class CellStep:
             text = dict(zip((n.index for n in roots), names, strict=True))
             if not dim:
                 for node in plain:
+                    if not self._outlives(node, nodes, loop_of):
+                        continue
                     scalars.append(node)
                     inside.append(f"r{node.index} = {text[node.index]};")
                     known[node.index] = f"r{node.index}"

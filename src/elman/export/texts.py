@@ -36,6 +36,7 @@ from elman.text.vocabulary import UNKNOWN
 
 CHARACTERS = range(sys.maxunicode + 1)
 UNITS = ("word", "wordpunct", "character", "byte", "bpe")
+BY_NUMBER = ("byte", "bpe")  # units whose tokens are found without looking at how they are spelt
 COPIED = {"word": "next_word", "character": "next_character", "byte": "next_byte", "wordpunct": ""}
 AFTER = {"none": 0, "space": 1, "same": 2, "turned": 3}
 QUOTES = "\"'`´"
@@ -96,7 +97,8 @@ def hashed(text: bytes) -> int:
 
 def define_reader(program: Program, field: TextField, name: str, most: int) -> None:
     """``NAME_tokens(m, text, length, ids)``: the numbers of a line's tokens, or an error."""
-    define_vocabulary(program, f"{name.upper()}_VOCABULARY", field.vocabulary.tokens)
+    if field.unit_name not in BY_NUMBER:
+        define_vocabulary(program, f"{name.upper()}_VOCABULARY", field.vocabulary.tokens)
     define_classes(program, lower=bool(field.settings.lowercase), pieces=field.unit_name == "bpe")
     unknown = field.vocabulary.index.get(UNKNOWN, -1)
     kind, upper = field.unit_name, name.upper()

@@ -44,6 +44,7 @@ static size_t character_at(const uint8_t *text, size_t length, uint32_t *code, s
   uint32_t low = 0x80, high = 0xBF;
   size_t count, i;
   *wrong = 1;
+  *code = 0;
   if (first < 0x80) {
     *code = first;
     return 1;
