@@ -42,7 +42,12 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     ("tag", {"model__cell": "layer_norm_lstm", "text__lowercase": True, "model__affixes": 2}),
     (
         "seq2seq",
-        {"text__source__whole": ending_features(";"), "decoding__copy_unknown": True, "text__min_count": 4},
+        {
+            "text__unit": "character",
+            "text__source__whole": ending_features(";"),
+            "decoding__copy_unknown": True,
+            "text__min_count": 4,
+        },
     ),
     ("lm", {"text__unit": "byte", "model__zoneout": 0.1, "model__initial_state": "learned"}),
     ("lm", {"text__unit": "word", "model__adaptive_softmax": True, "model__tied": False}),
