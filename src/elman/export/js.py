@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from elman.errors import ExportError
 from elman.export.c import BYTES, program_text, written_program
@@ -94,7 +93,7 @@ def module_text(predictor: Predictor, options: ExportOptions) -> str:
     return f'const WASM = "{wasm}";\nconst ABOUT = {about};\n{source("model.js")}'
 
 
-def about_model(predictor: Predictor, options: ExportOptions, program: Program) -> dict[str, Any]:
+def about_model(predictor: Predictor, options: ExportOptions, program: Program) -> dict[str, object]:
     task = predictor.task
     fields = list(task.text_fields.values())
     texts = [field.readable(field.vocabulary.tokens) for field in fields]
@@ -114,7 +113,7 @@ def about_model(predictor: Predictor, options: ExportOptions, program: Program) 
     }
 
 
-def cell_of(trace: Trace, *, alone: bool) -> dict[str, Any]:
+def cell_of(trace: Trace, *, alone: bool) -> dict[str, object]:
     """A cell as the module tells of it; ``alone``: there is but one network."""
     reads = trace.network == "encoder"
     told = {"network": "network" if reads and alone else trace.network, "reads": reads}
