@@ -98,7 +98,7 @@ class Tally:
         sizes = Counter({int(size): count for size, count in seen["sizes"].items()})
         self.seen.join(Statistics(**{**seen, "sizes": sizes}))
         for name, counts in part["counts"].items():
-            self.counts[name].add(counts.items())
+            self.counts.setdefault(name, Counts()).add(counts.items())
         self.longest = max(self.longest, part["longest"])
         self.texts.extend(part["texts"])
         self.several |= part["several"]

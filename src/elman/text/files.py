@@ -1,5 +1,7 @@
 """Lines out of files: plain, gzip, xz or standard input, decoded strictly, each with its place."""
 
+from __future__ import annotations
+
 import gzip
 import hashlib
 import io

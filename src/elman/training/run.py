@@ -126,7 +126,7 @@ def train_run(
                 say(f"{run} has ended already at update {now.update} ({now.finished}); nothing is changed")
                 return last | now.outcome()
         origins = [] if checkpoint else recorded_origins(run, trust_code=trust.everything)
-        prepared = prepare_run(run, task, fresh=checkpoint is None, origins=origins)
+        prepared = prepare_run(run, task, fresh=checkpoint is None, origins=origins, say=say)
         if checkpoint is None:
             keep_within(prepared, began)
             keep_prepared(run, prepared)
