@@ -125,7 +125,19 @@ def prepare_run(
     known = read_json(run / "data.json")
     if not all(isinstance(known.get(name), dict) and "sha256" in known[name] for name in ("train", "dev")):
         raise RunError(f"{run / 'data.json'} lacks a part; restore the file or train again")
-    return _encoded(task, train, dev, run / "cache", Statistics(reasons=_reasons(run)), known)
+    prepared = _encoded(task, train, dev, run / "cache", Statistics(reasons=_reasons(run)), known)
+    forget_parts(run)
+    return prepared
+
+
+def has_parts(run: Path) -> bool:
+    return (run / "cache" / PARTS).exists()
+
+
+def forget_parts(run: Path) -> None:
+    """What was made of parts is needed no longer than until the first checkpoint."""
+    with explained(run / "cache"):
+        remove(run / "cache" / PARTS)
 
 
 def _reasons(run: Path) -> dict[str, str]:

@@ -20,7 +20,7 @@ from elman.training.loop import Trainer
 from elman.training.measuring import keep_within, measured_shortly
 from elman.training.origin import Origin, record_origins, recorded_origins
 from elman.training.position import Position
-from elman.training.preparing import Prepared, keep_prepared, prepare_run
+from elman.training.preparing import Prepared, forget_parts, has_parts, keep_prepared, prepare_run
 from elman.training.session import (
     Interrupted,
     Observer,
@@ -148,8 +148,9 @@ def train_run(
             signals() as received,
         ):
             session.start()
-            if origins:
-                session.save()  # from here on, the other runs are not needed
+            if origins or has_parts(run):
+                session.save()  # from here on, neither the other runs nor the parts are needed
+                forget_parts(run)
             for event in trainer.run():
                 session.take(event)
                 if received:
