@@ -4,10 +4,10 @@
     python benchmarks/data.py prepare /tmp/100.txt [--task lm] [--unit word] [--kills 3]
     python benchmarks/data.py train /tmp/100.txt [--task lm] [--unit word] [--updates 1000]
 
-``make`` writes words whose frequencies are Zipf's, with a long tail of types, 5 to 40 of them a line, the same
-ones for the same seed. ``prepare`` is what a training does before its first update. Rates are bytes of the file
-by seconds of a processor, all processes together, so that others on the machine matter little; memory is that
-of the largest process.
+``make`` writes words whose frequencies are Zipf's, with a long tail of types, 5 to 40 of them a line, the
+same ones for the same seed. ``prepare`` is what a training does before its first update. Rates are bytes of
+the file by seconds of a processor, all processes together, so that others matter little; memory is
+that of the largest process.
 """
 
 import argparse

@@ -150,7 +150,8 @@ def test_parts_make_what_one_reading_makes(kind, corpus, small, tmp_path):
     task, files, settings = corpus(kind)
     whole = outcome(made(task, files, settings), tmp_path / "whole")
     assert not (tmp_path / "whole" / "parts").exists()
-    for size, threads in ((5000, 1), (3500, 2)):
+    total = Path(files[0]).stat().st_size  # of which more than a hundred lines are read first
+    for size, threads in ((total // 4, 1), (total // 5, 2)):
         small(size, threads)
         cache = tmp_path / f"cache {size}"
         found = outcome(made(task, files, settings), cache)
@@ -189,7 +190,7 @@ def test_a_kill_at_any_part_loses_no_part_that_was_done(corpus, small, tmp_path,
 def test_a_damaged_part_is_made_again(corpus, small, tmp_path):
     task, files, settings = corpus("seq2seq")
     whole = outcome(made(task, files, settings), tmp_path / "whole")
-    small(5000)
+    small(Path(files[0]).stat().st_size // 5)
     cache = tmp_path / "cache"
     outcome(made(task, files, settings), cache)
     parts = sorted(path for path in (cache / "parts").rglob("*") if path.is_file() and path.name != "lock")
@@ -219,7 +220,8 @@ def test_an_error_has_its_place(kind, corpus, small, tmp_path):
         text[line] = "\tx\ty"
     path.write_text("\n".join(text), encoding="utf-8")
     told = []
-    for size, threads in ((1 << 24, 1), (4000, 1), (4000, 2)):
+    size = path.stat().st_size // 5
+    for size, threads in ((1 << 24, 1), (size, 1), (size, 2)):
         small(size, threads)
         with pytest.raises(ElmanError) as raised:
             prepare(made(task, files, settings), tmp_path / f"cache {size} {threads}")

@@ -44,6 +44,7 @@ class Counts:
         self._held = Counter[str]()
         self._files: list[IO[str]] = []
         self._types: int | None = None  # in the files, where each has every token once
+        self._total = 0  # of these
 
     def update(self, tokens: Iterable[str]) -> None:
         """Some tokens more."""
@@ -87,7 +88,10 @@ class Counts:
         return self._types or 0
 
     def total(self) -> int:
-        return sum(count for _, count in self.items())
+        if not self._files:
+            return self._held.total()
+        self._settle()
+        return self._total
 
     def _put_away(self) -> None:
         if not self._files:
@@ -107,10 +111,11 @@ class Counts:
         if self._held:
             self._put_away()
         if self._types is None:
-            self._types = 0
+            self._types = self._total = 0
             for file in self._files:
                 found = _read(file)
                 self._types += len(found)
+                self._total += sum(found.values())
                 file.seek(0)
                 file.truncate()
                 _append(file, found)
@@ -131,9 +136,10 @@ def _append(file: IO[str], counts: Mapping[str, int]) -> None:
     file.write(json.dumps(counts) + "\n")
 
 
-def _read(file: IO[str]) -> Counter[str]:
+def _read(file: IO[str]) -> dict[str, int]:
     file.seek(0)
-    found = Counter[str]()
+    found: dict[str, int] = json.loads(file.readline())
     for line in file:
-        found.update(json.loads(line))
+        for token, count in json.loads(line).items():
+            found[token] = found.get(token, 0) + count
     return found
