@@ -220,8 +220,8 @@ def test_an_error_has_its_place(kind, corpus, small, tmp_path):
         text[line] = "\tx\ty"
     path.write_text("\n".join(text), encoding="utf-8")
     told = []
-    size = path.stat().st_size // 5
-    for size, threads in ((1 << 24, 1), (size, 1), (size, 2)):
+    part = path.stat().st_size // 5
+    for size, threads in ((1 << 24, 1), (part, 1), (part, 2)):
         small(size, threads)
         with pytest.raises(ElmanError) as raised:
             prepare(made(task, files, settings), tmp_path / f"cache {size} {threads}")

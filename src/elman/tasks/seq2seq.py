@@ -109,13 +109,10 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         seen, counts = tally.seen, tally.counts
         seen.reasons = reasons
         self.writer.longest_pair = tally.longest, seen.longest
-        both = Counts()
-        for name in SIDES:
-            both.add(counts[name].items())
+        both = tally.together(*SIDES)
         seen.types = len(both)
-        if markers := [
-            marker for marker in (self.target.start, self.target.end, PAD) if counts["target"][marker]
-        ]:
+        marks = self.target.start, self.target.end, PAD
+        if markers := [one for one, n in zip(marks, counts["target"].of(marks), strict=True) if n]:
             seen.notes.append(
                 f"target: the texts hold {', '.join(markers)}, which no output has: Elman sets its markers "
                 "itself; text.target.remove takes those out"
@@ -143,8 +140,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
     def _look_at(self, records: Iterable[Record]) -> dict[str, str]:
         """Choose, where nobody did, what decides how texts are cut and counted; why."""
         reasons: dict[str, str] = {}
-        found = {"text.source.whole": whole_features, "text.shared": shared_script}
-        for key, choose in found.items():
+        for key, choose in (("text.source.whole", whole_features), ("text.shared", shared_script)):
             if lookup(self.config, key) is None:
                 value, reason = choose(self.config, self.source, self.target, records)
                 self.config = changed(self.config, {key: value})

@@ -92,6 +92,13 @@ class Tally:
         """How many of the texts occurred before."""
         return len(self.texts) - len(np.unique(np.asarray(self.texts, dtype=np.int64)))
 
+    def together(self, *names: str) -> Counts:
+        """The counts of several names in one."""
+        both = Counts()
+        for name in names:
+            both.add(self.counts[name].items())
+        return both
+
     def join(self, part: Mapping[str, Any]) -> None:
         """Add what was counted of the part after this one, as ``as_json`` gave it."""
         seen = part["seen"]
