@@ -1,7 +1,9 @@
 """Large data are read in parts: what comes out is what one process makes of all, whatever was killed."""
 
 import gzip
+import os
 import random
+import signal
 from pathlib import Path
 
 import pytest
@@ -251,3 +253,32 @@ def test_several_files_are_parts_together(corpus, small, tmp_path):
     whole = outcome(made("lm", names, {}), tmp_path / "whole")
     small(4000, 2)
     assert outcome(made("lm", names, {}), tmp_path / "cache") == whole
+
+
+def killed_at(looks, monkeypatch, prepared):
+    """Prepare in a copy of this process, which kills itself at its n-th look at a part."""
+    child = os.fork()
+    if not child:
+        seen, process, really = list[Path](), os.getpid(), module.kept
+
+        def kept(path, key):
+            seen.append(path)
+            if len(seen) == looks and os.getpid() == process:  # its own children stay
+                os.kill(process, signal.SIGKILL)
+            return really(path, key)
+
+        try:
+            monkeypatch.setattr(module, "kept", kept)
+            prepared()
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+def test_killed_for_real(corpus, small, tmp_path, monkeypatch):
+    task, files, settings = corpus("lm")
+    whole = outcome(made(task, files, settings), tmp_path / "whole")
+    small(Path(files[0]).stat().st_size // 8, 2)
+    for looks in (3, 14, 30):
+        killed_at(looks, monkeypatch, lambda: prepare(made(task, files, settings), tmp_path / "cache"))
+    assert outcome(made(task, files, settings), tmp_path / "cache") == whole
