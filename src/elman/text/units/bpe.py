@@ -36,11 +36,11 @@ class BytePair(Unit):
 
     def cut(self, text: str) -> list[str]:
         """No token goes over a space but at its beginning: so words with the space before them are kept."""
-        first, *runs = text.split(" ")
-        if not (first and all(runs) and len(text.split()) == 1 + len(runs)):  # with other white space
+        words = text.split(" ")
+        if words != text.split():  # with other white space, or with more of it
             return self._cut(text)
-        known, tokens = self._known, self._cut(first)
-        for run in runs:
+        known, tokens = self._known, self._cut(words[0])
+        for run in words[1:]:
             own = known.get(run)
             if own is None:
                 if len(known) >= REMEMBERED:
