@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -13,6 +13,8 @@ import numpy as np
 
 from elman.text.counts import Counts
 from elman.text.records import Record
+
+Json = dict[str, Any]
 
 
 @dataclass
@@ -99,7 +101,7 @@ class Tally:
             both.add(self.counts[name].items())
         return both
 
-    def join(self, part: Mapping[str, Any]) -> None:
+    def join(self, part: Json) -> None:
         """Add what was counted of the part after this one, as ``as_json`` gave it."""
         seen = part["seen"]
         sizes = Counter({int(size): count for size, count in seen["sizes"].items()})
@@ -110,7 +112,7 @@ class Tally:
         self.texts.extend(part["texts"])
         self.several |= part["several"]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Json:
         names = ("examples", "tokens", "longest", "losses", "sizes")
         return {
             "seen": {name: getattr(self.seen, name) for name in names},

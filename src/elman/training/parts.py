@@ -6,10 +6,10 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from elman.storage.files import explained, read_plain, remove, write_bytes
 from elman.storage.processes import in_order
 from elman.tasks.base import AnyTask
 from elman.tasks.examples import Examples, joined, opened
+from elman.tasks.statistics import Json
 from elman.text import stretches
 from elman.text.records import Source
 from elman.text.store import Ragged, Store
@@ -30,7 +31,6 @@ LEXICON = "word"  # the field that holds numbers of a lexicon
 SEEN = "seen.json"
 
 T = TypeVar("T")
-Json = dict[str, Any]
 
 
 def at_once() -> int:
@@ -175,7 +175,7 @@ def _renumbered(store: Store, places: Sequence[int]) -> Store:
     return Store({**store.fields, LEXICON: Ragged(numbers, words.offsets)})
 
 
-def keep(path: Path, key: str, content: Mapping[str, Any]) -> None:
+def keep(path: Path, key: str, content: Json) -> None:
     """JSON for a key, with its SHA-256."""
     text = json.dumps({"key": key, **content}).encode()
     write_bytes(path, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)

@@ -13,7 +13,7 @@ from elman.storage.files import explained, remove
 from elman.tasks.base import AnyTask
 from elman.tasks.examples import Examples, encoded, opened, unseen_note
 from elman.tasks.looking import look_at
-from elman.tasks.statistics import Statistics
+from elman.tasks.statistics import Json, Statistics
 from elman.tasks.words import WordTask
 from elman.training.budget import Speed
 from elman.training.folder import SETTINGS, seal
@@ -161,7 +161,7 @@ def _encoded(
     dev: Reading,
     cache: Path | None,
     statistics: Statistics,
-    known: dict[str, Any] | None = None,
+    known: Json | None = None,
 ) -> Prepared:
     parts: dict[str, Examples] = {}
     about: dict[str, Any] = {"format": FORMAT}
@@ -216,14 +216,14 @@ def no_known_label(reading: Reading) -> LabelError:
     return LabelError("no label is one of the training data", path=reading.path, remedy=remedy)
 
 
-def _tell(reading: Reading, notes: list[str], folder: Path | None, expected: dict[str, Any]) -> None:
+def _tell(reading: Reading, notes: list[str], folder: Path | None, expected: Json) -> None:
     """The cache of a run that is continued was not sound."""
     notes.append(f"{folder} is missing, damaged or not of this run: it is made again")
     if reading.builtin:
         _check_same(reading, reading.digest(), expected)
 
 
-def _check_same(reading: Reading, digest: str, expected: dict[str, Any] | None) -> None:
+def _check_same(reading: Reading, digest: str, expected: Json | None) -> None:
     if expected is not None and digest != expected["sha256"]:
         raise RunError(
             f"{reading.path} has changed since the run began, so it cannot be continued; restore the file"

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from glob import glob
@@ -15,7 +15,7 @@ from elman.config import Config, DataSettings, Files, to_toml
 from elman.errors import ConfigError, FileError, nearest
 from elman.registry import CORPORA
 from elman.tasks.base import AnyTask
-from elman.tasks.statistics import Tally
+from elman.tasks.statistics import Json, Tally
 from elman.text.files import UTF8, Repairs, file_digest, inner_ending
 from elman.text.reading import in_stretches
 from elman.text.records import ENDINGS, Record, Source
@@ -96,11 +96,11 @@ class Reading:
             tally.join(found)
         return tally
 
-    def seen(self) -> dict[str, Any]:
+    def seen(self) -> Json:
         """What was put right and counted, as JSON."""
         return {"repairs": self.repairs, "notes": self.repairs.notes, "counts": self.counts}
 
-    def take(self, seen: Iterable[Mapping[str, Any]]) -> None:
+    def take(self, seen: Iterable[Json]) -> None:
         """Have seen what its parts saw."""
         self.repairs.clear()
         self.counts.clear()
@@ -156,7 +156,7 @@ class Reading:
             part.begins, before = not before, before or self.held_out in part.own
             start += length
 
-    def labels(self) -> dict[str, Any]:
+    def labels(self) -> Json:
         """How many examples there are, held out or not, and their labels if they have some."""
         labels = [*map(self._labels, self._all())]
         return {"examples": len(labels), "labels": labels if any(labels) else None}
