@@ -48,6 +48,10 @@ class Forked:
     def poll(self) -> int | None:
         return self._wait(0.0)
 
+    def told(self) -> str:
+        """Its errors so far."""
+        return self._files[1].read_text() if self._files[1].exists() else ""
+
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Its output and its errors, at its end."""
         if self._wait(timeout) is None:
