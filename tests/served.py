@@ -75,10 +75,17 @@ class Process:
         self.address, self.host = found[0], ("127.0.0.1", int(found[1]))
 
     def stop(self):
-        """Its exit status, and what it said."""
+        """What it said until its end."""
         os.kill(self.pid, signal.SIGTERM)
-        _, errors = self.forked.communicate(60)
-        return self.forked.returncode, errors
+        return self.forked.communicate(60)[1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.forked.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+        self.forked.communicate(60)
 
 
 def raw(host, request, seconds=10.0):

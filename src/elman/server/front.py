@@ -73,6 +73,8 @@ class Front:
             LOG.error("a request to %s failed", route, exc_info=error)
         finally:
             metrics = self.service.metrics
+            if route.startswith("/v1/sessions"):
+                metrics.sessions.set(len(self.service.sessions))
             metrics.requests.labels(route, status or GONE).inc()
             metrics.seconds.labels(route).observe(perf_counter() - started)
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -180,7 +181,22 @@ class WorkerServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.service.stopping = True
+        for one in sockets or []:
+            await self._take_rest(one)
         await super().shutdown(sockets)
+
+    async def _take_rest(self, listening: socket.socket) -> None:
+        """Connections that wait to be accepted: to whoever opened one, it is as good as accepted."""
+        loop, state = asyncio.get_running_loop(), self.lifespan.state
+
+        def protocol() -> GuardedProtocol:
+            return GuardedProtocol(self.config, self.server_state, state, loop)
+
+        with suppress(OSError):  # there is none any more
+            while True:
+                connection, _ = listening.accept()
+                connection.setblocking(False)
+                await loop.connect_accepted_socket(protocol, connection)
 
 
 def supervise(
@@ -226,6 +242,8 @@ def supervise(
             workers[worker], begun[worker] = process, time.monotonic()
             if stopping.is_set():  # since it was asked
                 os.kill(workers[worker].pid, signal.SIGTERM)
+        if stopping.is_set():
+            listening.close()  # when the last worker has closed it, too, nobody can come any more
         if stopping.is_set() and not any(one.is_alive() for one in workers.values()):
             if failed:
                 raise SystemExit(failed)
