@@ -1,15 +1,16 @@
-"""What stands before the routes: the token, the fast way of predictions, sessions of other workers."""
+"""What stands before the routes: the token, the fast way of what is asked most, sessions of other workers."""
 
 from __future__ import annotations
 
 import logging
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from elman.errors import ElmanError
 from elman.server.answers import SAFE, Headers, extra_headers, problem
@@ -17,17 +18,18 @@ from elman.server.app import problem_of, together
 from elman.server.auth import Gate
 from elman.server.batching import BusyError
 from elman.server.forwarding import Siblings
-from elman.server.schemas import PredictRequest
+from elman.server.schemas import FeedRequest, PredictRequest
 from elman.server.service import Service, UnknownModelError
-from elman.server.sessions import UnknownSessionError
+from elman.server.sessions import GoneError, UnknownSessionError
 
+R = TypeVar("R", bound=BaseModel)
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 Receive = Callable[[], Awaitable[Message]]
 OPEN = "/v2/health/live"  # all that answers without a token
 SESSION = re.compile(r"/v1/sessions/(s[0-9]{1,3}-[0-9a-f-]{1,120})(/[a-z]+)?")
 LOG = logging.getLogger("uvicorn.error")
-GONE = 499  # in the metrics: nobody was there to be answered
+NOBODY = 499  # in the metrics: nobody was there to be answered
 JSON: Headers = [(b"content-type", b"application/json")]
 
 
@@ -56,14 +58,19 @@ class Front:
         try:
             if owner is None and path != OPEN:
                 await self._say(watched, 401, problem(401, "give a token: Authorization: Bearer TOKEN"))
-            elif route == "/v1/predict" and scope["method"] == "POST" and self._is_json(scope):
-                await self._predict(receive, watched)
+            elif route == "/v1/predict" and self._is_quick(scope):
+                await self._answer(receive, watched, PredictRequest, self._predicted)
             else:
                 scope["elman.owner"] = owner or ""
                 forwarded = route == "/v1/sessions/ID" and await self.siblings.forwarded(
                     scope, receive, watched, self
                 )
-                if not forwarded:
+                if forwarded:
+                    pass
+                elif path.endswith("/feed") and (match := SESSION.fullmatch(path)) and self._is_quick(scope):
+                    work = partial(self.service.feed, match[1], owner or "")
+                    await self._answer(receive, watched, FeedRequest, work)
+                else:
                     await self.app(scope, receive, watched)
         except Exception as error:
             if not status:
@@ -75,7 +82,7 @@ class Front:
             metrics = self.service.metrics
             if route.startswith("/v1/sessions"):
                 metrics.sessions.set(len(self.service.sessions))
-            metrics.requests.labels(route, status or GONE).inc()
+            metrics.requests.labels(route, status or NOBODY).inc()
             metrics.seconds.labels(route).observe(perf_counter() - started)
 
     def worker_of(self, scope: Message) -> int | None:
@@ -95,14 +102,20 @@ class Front:
         return "/v2" if path.startswith("/v2") else "other"
 
     @staticmethod
-    def _is_json(scope: Message) -> bool:
-        return any(
+    def _is_quick(scope: Message) -> bool:
+        """Is it asked for by POST with JSON?"""
+        return scope["method"] == "POST" and any(
             name == b"content-type" and value.startswith(b"application/json")
             for name, value in scope["headers"]
         )
 
-    async def _predict(self, receive: Receive, send: Send) -> None:
-        """As the route of that name, without what a framework does on the way."""
+    async def _predicted(self, asked: PredictRequest) -> bytes:
+        return together(await self.service.predict(asked.model, asked.inputs))
+
+    async def _answer(
+        self, receive: Receive, send: Send, kind: type[R], work: Callable[[R], Awaitable[bytes]]
+    ) -> None:
+        """As the route of that path, without what a framework does on the way."""
         message = await receive()
         body = message.get("body", b"")
         while message.get("more_body"):
@@ -111,12 +124,11 @@ class Front:
         if message["type"] == "http.disconnect":
             return
         try:
-            asked = PredictRequest.model_validate_json(body)
-            found = together(await self.service.predict(asked.model, asked.inputs))
+            found = await work(kind.model_validate_json(body))
         except ValidationError as error:
             rows = [{**row, "loc": ("body", *row["loc"])} for row in error.errors(include_url=False)]
             await self._tell(send, RequestValidationError(rows))
-        except (UnknownModelError, BusyError, ElmanError) as error:
+        except (UnknownModelError, UnknownSessionError, GoneError, BusyError, ElmanError) as error:
             await self._tell(send, error)
         else:
             await self._say(send, 200, found)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from elman.errors import ElmanError, StreamError
+from elman.errors import ArgumentError, ElmanError, StreamError
 from elman.inspection.inspection import Question
 from elman.inspection.saving import written
 from elman.inspection.watching import Clamp
@@ -19,7 +19,7 @@ from elman.server.batching import Batcher, BusyError, ModelThread
 from elman.server.completing import Writing
 from elman.server.metrics import Metrics
 from elman.server.runs import ServedRun, check
-from elman.server.schemas import CompletionRequest, InspectRequest
+from elman.server.schemas import CompletionRequest, FeedRequest, InspectRequest
 from elman.server.sessions import Sessions
 from elman.tasks.lm import Lm
 
@@ -54,6 +54,18 @@ class Service:
         if batcher is None:
             raise UnknownModelError(name)
         return batcher.submit(texts)
+
+    async def feed(self, name: str, owner: str, asked: FeedRequest) -> bytes:
+        """What is said after each token of a session's next ones, as JSON."""
+        session = self.sessions.find(name, owner)
+        tokens = session.stream.cut(asked.text) if asked.text is not None else asked.tokens or []
+        if len(tokens) > limits.FED:
+            raise ArgumentError(f"{len(tokens):,} tokens; a request feeds at most {limits.FED}")
+        self.sessions.check_memory()
+        steps = await self.thread.run_soon(session.feed, tokens, asked.top)
+        self.sessions.weigh(name)
+        position = steps[-1]["position"] if steps else session.state.position
+        return to_json({"position": position, "steps": steps})
 
     def _computing(self, run: ServedRun) -> Any:
         predictor, rows = run.predictor, self.metrics.rows

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import FastAPI, Path, Request, Response
 
-from elman.errors import ArgumentError, StreamError
+from elman.errors import StreamError
 from elman.server import limits, schemas
 from elman.server.service import Service
 from elman.server.sessions import Session
@@ -47,18 +47,10 @@ def add_session_routes(app: FastAPI, service: Service) -> None:
         """Where a session stands."""
         return told(id, found(id, request))
 
-    @app.post("/v1/sessions/{id}/feed", tags=["sessions"])
-    async def feed(id: Id, asked: schemas.FeedRequest, request: Request) -> schemas.Fed:
+    @app.post("/v1/sessions/{id}/feed", tags=["sessions"], response_model=schemas.Fed)
+    async def feed(id: Id, asked: schemas.FeedRequest, request: Request) -> Response:
         """Read more; what the model says after each token comes back."""
-        session = found(id, request)
-        tokens = session.stream.cut(asked.text) if asked.text is not None else asked.tokens or []
-        if len(tokens) > limits.FED:
-            raise ArgumentError(f"{len(tokens):,} tokens; a request feeds at most {limits.FED}")
-        sessions.check_memory()
-        steps = await service.thread.run_soon(session.feed, tokens, asked.top)
-        sessions.weigh(id)
-        position = steps[-1]["position"] if steps else session.state.position
-        return schemas.Fed(position=position, steps=[schemas.Step(**step) for step in steps])
+        return Response(await service.feed(id, owner_of(request), asked), media_type="application/json")
 
     @app.post("/v1/sessions/{id}/fork", tags=["sessions"], status_code=201)
     async def fork(id: Id, request: Request) -> schemas.Session:
