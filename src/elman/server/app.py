@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Request
@@ -59,7 +59,7 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
-def answer(status: int, message: str, details: Any = ()) -> Response:
+def answer(status: int, message: str, details: Sequence[object] = ()) -> Response:
     headers = {name.decode(): value.decode() for name, value in extra_headers(status)}
     return Response(problem(status, message, details), status, headers, media_type="application/json")
 

@@ -37,12 +37,12 @@ class ModelThread:
         self._slow = ThreadPoolExecutor(1, thread_name_prefix="elman-inspect")
         self._waiting = 0
 
-    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def run(self, function: Callable[..., T], *arguments: object) -> T:
         """In turn with all batches."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._quick, function, *arguments)
 
-    async def run_soon(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def run_soon(self, function: Callable[..., T], *arguments: object) -> T:
         """In turn with all batches, unless the turn comes too late: then nothing is done."""
         latest = time.monotonic() + limits.DEADLINE
 
@@ -53,7 +53,7 @@ class ModelThread:
 
         return await self.run(timely)
 
-    async def run_slowly(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def run_slowly(self, function: Callable[..., T], *arguments: object) -> T:
         """Beside them."""
         if self._waiting >= limits.SLOW:
             raise BusyError

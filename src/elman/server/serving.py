@@ -211,7 +211,7 @@ def supervise(
     stopping = threading.Event()
     workers: dict[int, Any] = {}
 
-    def stop(number: int, frame: Any) -> None:
+    def stop(number: int, frame: object) -> None:
         stopping.set()
         for one in workers.values():
             if one.is_alive():
