@@ -36,8 +36,8 @@ def hasty(monkeypatch):
 
 async def cut_after(host, beginning, pieces, every, most):
     """What a slow client hears, and after how long it is cut."""
-    reader, writer = await asyncio.open_connection(*host)
     start = time.monotonic()
+    reader, writer = await asyncio.open_connection(*host)
 
     async def drip():
         for piece in pieces:
