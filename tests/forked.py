@@ -48,18 +48,24 @@ class Forked:
         self._server.sendall(json.dumps(work).encode() + b"\n")
         (self.pid,) = struct.unpack("q", self._server.recv(8))
         self.returncode: int | None = None
+        self._ended: tuple[str, ...] | None = None  # output and errors
 
     def poll(self) -> int | None:
         return self._wait(0.0)
 
-    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+    def told(self) -> str:
+        """Its errors so far."""
+        return self._files[1].read_text() if self._files[1].exists() else ""
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, ...]:
         """Its output and its errors, at its end."""
         if self._wait(timeout) is None:
             os.kill(self.pid, signal.SIGKILL)
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-        output, errors = (path.read_text() for path in self._files)
-        self._folder.cleanup()
-        return output, errors
+        if self._ended is None:
+            self._ended = tuple(path.read_text() for path in self._files)
+            self._folder.cleanup()
+        return self._ended
 
     def _wait(self, timeout: float | None) -> int | None:
         if self.returncode is None:
