@@ -176,10 +176,10 @@ class SharedUpdate(UpdateComputation):
 
 def refuse_workers(optimizer: object, *, counted: bool) -> None:
     """Raise where a training is one that workers cannot share."""
+    if counted:
+        raise WorkersError("a counted model is counted in one pass by one process; leave out --workers")
     if optimizer == "incremental":
         raise WorkersError(
             "training.optimizer is 'incremental', which changes the weights after every example, so there is "
             "nothing to share; leave out --workers, or choose another optimiser with a larger batch"
         )
-    if counted:
-        raise WorkersError("a counted model is counted in one pass by one process; leave out --workers")
