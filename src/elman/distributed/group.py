@@ -18,7 +18,7 @@ from elman.distributed.place import Place
 from elman.distributed.sums import Sums, make_sums
 from elman.distributed.watch import Watch, first_line, lost
 
-MEETING = timedelta(minutes=5)  # until all have started
+MEETING = timedelta(seconds=45)  # until all have come that were started together
 UNTIL_WATCH = timedelta(days=7)  # an exchange may take long; the watch knows when it will not end
 
 
