@@ -161,11 +161,15 @@ def test_the_masks_matter(tmp_path):
     assert found[0] != pytest.approx(found[1], rel=1e-3)
 
 
+class OwnDropout(nn.Module):
+    def forward(self, x):
+        return dropout(x, 0.5)
+
+
 def test_who_draws_by_itself_is_found_out():
-    own = shared(Share(torch.tensor([0]), 2))
+    own, both = shared(Share(torch.tensor([0]), 2)), nn.Sequential(OwnDropout(), nn.Dropout(0.5))
     with pytest.raises(WorkersError, match=r"by itself.*elman\.tensors\.draws"), guarded(CPU), own:
-        dropout(torch.ones(1, 3), 0.5)
-        nn.Dropout(0.5)(torch.ones(1, 3))
+        both(torch.ones(1, 3))
 
 
 def test_what_workers_cannot_share_is_refused():
@@ -241,7 +245,7 @@ def test_more_workers_than_rows(data, tmp_path):
     assert_code(work(1, train_command("lm-stream", data, tmp_path / "one", changes)))
     expected, found = (load_checkpoint(tmp_path / run / "last").model for run in ("one", "four"))
     assert all(torch.allclose(found[name], value, atol=ROUNDING) for name, value in expected.items())
-    counted = train_command("class2seq", data, tmp_path / "no")[:6] + ["--out", str(tmp_path / "no")]
-    codes, said = work(2, [*counted, "--baseline", "ngram"])
+    files = train_command("class2seq", data, tmp_path / "no")[:6]
+    codes, said = work(2, [*files, "--out", str(tmp_path / "no"), "--baseline", "ngram"])
     assert codes[0] == WorkersError.exit_code, said
     assert "E602: a counted model is counted in one pass" in said[0]

@@ -16,9 +16,9 @@ from torch.distributed.rendezvous import rendezvous
 
 from elman.distributed.place import Place
 from elman.distributed.sums import Sums, make_sums
-from elman.distributed.watch import Watch, first_line, lost
+from elman.distributed.watch import Watch, deadline, first_line, lost
 
-MEETING = timedelta(seconds=45)  # until all have come that were started together
+MEETING = 40.0  # seconds until all have come that were started together
 UNTIL_WATCH = timedelta(days=7)  # an exchange may take long; the watch knows when it will not end
 
 
@@ -39,12 +39,13 @@ class Group:
         try:
             if self.on_one_machine and any(name == "lo" for _, name in socket.if_nameindex()):
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-            store, _, _ = next(rendezvous("env://", timeout=MEETING))
-            self.watch = Watch(store.clone(), self.rank, self.size)
-            self.watch.start()
-            dist.init_process_group(
-                "gloo", store=store, rank=self.rank, world_size=self.size, timeout=UNTIL_WATCH
-            )
+            with deadline(MEETING, "the workers did not meet"):
+                store, _, _ = next(rendezvous("env://", timeout=UNTIL_WATCH))
+                self.watch = Watch(store.clone(), self.rank, self.size)
+                dist.init_process_group(
+                    "gloo", store=store, rank=self.rank, world_size=self.size, timeout=UNTIL_WATCH
+                )
+                self.watch.start()
         except (RuntimeError, ValueError, OSError) as error:
             lost(f"the workers did not meet: {first_line(error)}")
 

@@ -65,9 +65,10 @@ class Watch(threading.Thread):
             number += 1
             try:
                 state = f"{number} {self.exchanges} {int(self.updating is not None)}"
-                self.store.set(f"beat {self.rank}", state)
-                for other in self.others:
-                    self._look_at(other)
+                with deadline(SILENCE, "the first worker gave no answer"):
+                    self.store.set(f"beat {self.rank}", state)
+                    for other in self.others:
+                        self._look_at(other)
             except RuntimeError as error:
                 if not self.ended.is_set():
                     lost(f"the first worker cannot be reached: {first_line(error)}")
@@ -85,6 +86,18 @@ class Watch(threading.Thread):
             waited = now - self.waiting
             if updating and exchanges < self.exchanges and waited > SLOW + self.took:
                 lost(f"worker {other} is slow: the others have waited for {waited:.0f} seconds")
+
+
+@contextmanager
+def deadline(seconds: float, reason: str) -> Iterator[None]:
+    """Inside, for no longer than so many seconds: else this worker is lost."""
+    timer = threading.Timer(seconds, lost, [f"{reason} for {seconds:.0f} seconds"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def first_line(error: Exception) -> str:
