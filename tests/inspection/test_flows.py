@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from elman import RNN
+from elman.attention.additive import Additive
 from elman.inspection.asking import passage_of
 from elman.inspection.flows import flows, gradient_matrices, step_norms
 from elman.inspection.gradients import measure_gradients
@@ -24,6 +25,14 @@ MODELS = {
     "class2seq": ("class2seq", {}),
     "before": ("seq2seq", {}),
     "after": ("seq2seq", {"model.placement": "after", "model.input_feeding": True}),
+    "additive": ("seq2seq", {"model.attention": "additive", "model.placement": "after"}),
+    "location": ("seq2seq", {"model.attention": "location", "model.placement": "before"}),
+    "static": ("seq2seq", {"model.attention": "none", "model.context": "every-step"}),
+    "copy": (
+        "seq2seq",
+        {"model.attention": "none", "model.start": "copy", "model.bidirectional": False, "model.layers": 2},
+    ),
+    "single": ("seq2seq", {"model.form": "single", "model.layers": 2}),
 }
 
 
@@ -48,6 +57,23 @@ def test_matrices_are_those_of_brute_force(name, tmp_path):
                 )
                 whole = math.sqrt(sum(float(part.square().sum()) for part in parts))
                 assert abs(float(matrix[t, k]) - whole) < 1e-8
+
+
+class Centred(Additive):
+    def score(self, query, keys, previous):
+        found = super().score(query, keys, previous)
+        return found - found.mean(-1, keepdim=True)
+
+
+def test_a_score_of_several_keys_is_carried_back_as_it_is(tmp_path):
+    """Where a score is not of one query and one key alone, nothing is put together."""
+    seen = observed("additive", tmp_path)
+    seen.quick.attention.__class__ = Centred
+    again = Observation(seen.passage, seen.quick)
+    assert all(look.by_key is None for look in again.handover.looks)
+    assert all(look.by_key is not None for look in seen.handover.looks)
+    for one, other in zip(gradient_matrices(seen), gradient_matrices(again), strict=True):
+        torch.testing.assert_close(one, other)  # a mean changes nothing that a softmax sees
 
 
 @pytest.mark.parametrize("name", ["lm", "tag", "before"])

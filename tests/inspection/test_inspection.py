@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from elman.attention.additive import Additive
 from elman.errors import ArgumentError
 from elman.inspection.asking import passage_of
 from elman.inspection.influence import MOST_POINTS, POINTS, influence
@@ -142,6 +143,20 @@ def test_attention_is_that_of_the_model(tmp_path):
                 )
                 assert found.entropy[t] == pytest.approx(-(found.weights[t] * np.log(found.weights[t])).sum())
         assert found.worth.shape == (3,)
+
+
+def test_attention_of_ones_own_kind_is_shown(tmp_path):
+    class Even(Additive):
+        def forward(self, query, memory, previous=None):
+            weights = query.new_full((len(query), query.shape[1], memory.mask.shape[1]), 1.0).softmax(-1)
+            return weights @ memory.values, weights
+
+    one = ready("seq2seq", tmp_path, {"model.attention": "additive", "model.placement": "after"})
+    one.model.attention.__class__ = Even
+    found = inspect(one.task, one.model, Question("the dog runs", "der Hund"))
+    assert found.attention.weights == pytest.approx(np.full((3, 3), 1 / 3))
+    assert found.attention.scores == pytest.approx(np.full((3, 3), -math.log(3)))
+    assert found.gradients[0].matrix.shape == (3, 3)
 
 
 def test_a_beam_has_all_that_was_kept(tmp_path):

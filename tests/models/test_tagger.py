@@ -88,3 +88,46 @@ def test_padding_says_nothing(tmp_path):
 def test_markers_are_no_letters():
     linear = LinearTagger([*MARKERS, "a"], 2)
     assert {*linear.state_dict()} == {"weight", "bias", "share"}
+
+
+SPANS = (
+    "Ann\tB-PER\nLee\tI-PER\nsees\tO\nRome\tB-LOC\n\nRome\tB-LOC\nruns\tO\n\nthe\tO\nAnn\tB-PER\nruns\tO\n"
+)
+
+
+def hesitant(one, doubt):
+    """Scores of a tagger that knows all tags, but is surer of O than of any span, by so much."""
+    outside = one.task.labels.names.index("O")
+    scores = 9 * torch.nn.functional.one_hot(one.batch.tags.clamp(min=0), len(one.task.labels.names)).float()
+    scores[..., outside] = scores[..., outside].maximum(torch.tensor(9.0 + doubt))
+    return scores
+
+
+@pytest.mark.parametrize(("doubt", "biases"), [(-9.0, [0.0]), (1.2, [1.5, 2.0])])
+def test_spans_less_probable_than_nothing_are_said_where_that_is_better(doubt, biases, tmp_path):
+    one = ready("tag", tmp_path, {"model.shortcut": False, "model.affixes": 0}, SPANS)
+    model, lengths = one.model.eval(), one.batch.words.lengths
+    scores = hesitant(one, doubt)
+    rows = zip(one.batch.tags.tolist(), lengths.tolist(), strict=True)
+    true = [row[:length] for row, length in rows]
+    model.forward = lambda words: scores
+    one.task.companion._batches = lambda *_: [one.batch] * 3
+    assert (model.crf.decode(scores, lengths) == true) is (doubt < 0)
+    chances = model.crf.marginals(scores, lengths)
+    one.task.companion.weigh(model, one.examples)
+    assert model.crf.decode(scores, lengths) == true
+    assert float(model.crf.bias.max()) in biases
+    torch.testing.assert_close(model.crf.marginals(scores, lengths), chances, rtol=0, atol=0)
+
+
+def test_words_outside_of_spans_are_never_preferred(tmp_path):
+    one = ready("tag", tmp_path, {}, SPANS)
+    one.task.companion.weigh(filled(one), one.examples)
+    names, bias = one.task.labels.names, one.model.crf.bias.tolist()
+    assert bias[names.index("O")] == 0.0
+    assert len({value for name, value in zip(names, bias, strict=True) if name != "O"}) == 1
+    assert "crf.bias" in one.model.state_dict()
+    plain = ready("tag", tmp_path, {"model.span_bias": False}, SPANS)
+    assert "crf.bias" not in plain.model.state_dict()  # as in runs of earlier versions
+    single = ready("tag", tmp_path, {"model.crf": True})
+    assert single.task.config.model.span_bias is False

@@ -18,6 +18,7 @@ class Reverse(Corpus):
     anything about the next: a network without attention must keep the whole string in its last state.
     """
 
+    longest: ClassVar[int] = LONGEST
     task = "seq2seq"
     summary = "strings of 1 to 40 letters → the same backwards"
     settings: ClassVar[Settings] = {
@@ -34,7 +35,7 @@ class Reverse(Corpus):
     def generate(self, split: str, random: Random) -> Iterator[Example]:
         seen: set[str] = set()
         while len(seen) < SIZES[split]:
-            source = "".join(random.choices(LETTERS, k=random.randint(1, LONGEST)))
+            source = "".join(random.choices(LETTERS, k=random.randint(1, self.longest)))
             if split_of(source) == split and source not in seen:
                 seen.add(source)
                 yield {"source": source, "target": source[::-1]}

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os import _exit as end
 from typing import NoReturn
 
 from torch.distributed.distributed_c10d import Store
@@ -107,7 +108,7 @@ def first_line(error: Exception) -> str:
 def lost(reason: str) -> NoReturn:
     """End at once, as a kill would: the last checkpoint is sound, and this update is nobody's any more."""
     print(f"elman: {reason}; this worker ends", file=sys.stderr, flush=True)
-    os._exit(LOST)
+    end(LOST)
 
 
 def end_with_supervisor() -> None:
@@ -117,7 +118,7 @@ def end_with_supervisor() -> None:
     def look() -> None:
         while os.getppid() == supervisor:
             time.sleep(1.0)
-        os._exit(LOST)
+        end(LOST)
 
     if supervisor:
         threading.Thread(target=look, daemon=True, name="supervisor").start()

@@ -125,6 +125,8 @@ def _chain(p: Program, crf: CRF, most: int, temperature: float) -> list[str]:
     K = len(parts[0])
     for name, part in zip(("START", "STEPS", "END"), parts, strict=True):
         p.tables.append(f"#define CHAIN_{name} {p.vector(part)}")
+    bias = torch.zeros(K) if crf.bias is None else crf.bias
+    p.tables.append(f"#define CHAIN_BIAS {p.vector(bias)}")
     p.fields |= {name: f"double {name}[{most * K}];" for name in ("chain", "forward")}
     p.fields["pointers"] = f"uint16_t pointers[{most * K}];"
     p.functions.append(source("crf.c"))

@@ -138,6 +138,8 @@ def write_tagger(task: Any, model: Tagger, int8: bool) -> tuple[Graphs, Json, Ar
     if model.crf is not None:
         parts = zip(("start", "transitions", "end"), model.crf.constrained(), strict=True)
         arrays |= {f"crf_{name}": part.detach().cpu().numpy() for name, part in parts}
+        if model.crf.bias is not None:
+            arrays["crf_bias"] = model.crf.bias.cpu().numpy()
     return tagger_graphs(model, int8=int8), said, arrays
 
 

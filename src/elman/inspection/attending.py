@@ -35,10 +35,11 @@ class AttentionSteps:
 
 def attention_steps(seen: Observation) -> AttentionSteps | None:
     """None where the model does not look at a source."""
-    if not seen.attends:
+    looks, passage = seen.handover.looks, seen.passage
+    if not looks:
         return None
-    looks, passage = seen.looks, seen.passage
-    scores, weights = (torch.cat(part, 1)[0] for part in (looks.scores, looks.weights))
+    scores = torch.cat([look.scores.detach() for look in looks], 1)[0]
+    weights = torch.cat([look.weights.detach() for look in looks], 1)[0]
     values = scores, weights, torch.special.entr(weights).sum(-1), _worth(seen)
     return AttentionSteps(passage.inputs, passage.outputs, *(part.cpu().numpy() for part in values))
 
@@ -46,15 +47,15 @@ def attention_steps(seen: Observation) -> AttentionSteps | None:
 @torch.no_grad()
 def _worth(seen: Observation) -> Tensor:
     """(T,): at every step log p of what comes out, less what it is if this step alone finds nothing."""
-    passage, model, looks = seen.passage, seen.model, seen.looks
+    passage, model, handover = seen.passage, seen.model, seen.handover
     assert isinstance(model, Seq2Seq)
     assert isinstance(passage, Seq2SeqPassage)
     source = model.read_vectors(seen.x, torch.tensor([seen.x.shape[1]]))
     state, found = model.begin(source), []
     for token, number in zip(passage.previous[0].split(1), passage.numbers, strict=True):
-        looks.blind = True
+        handover.blind = True
         without, *_ = model.step(token, state, source)
-        looks.blind = False
+        handover.blind = False
         log_probs, state, _ = model.step(token, state, source)
         found.append(log_probs[0, number] - without[0, number])
     return torch.stack(found)

@@ -55,34 +55,21 @@ def flows(seen: Observation) -> list[Flow]:
 def gradient_matrices(seen: Observation) -> list[Tensor]:
     """(T, k) for every place."""
     fields = [[*state] for place in seen.places for state in place.track.states]
-    sizes = [len(one) for one in fields]
     states = [part for one in fields for part in one]
-    wanted = [part for part in states if part.requires_grad]
+    read = [place.track.states for place in seen.places if not place.strand.answers]
+    far = sum(len(state) for states in read for state in states) if seen.handover.source else 0
     squares = []
     for some in seen.losses.split(TOGETHER):
-        rows = torch.eye(len(some), dtype=some.dtype, device=some.device)
-        found = iter(_pulled(some, wanted, rows))
-        each = [next(found) if part.requires_grad else None for part in states]
-        nothing = rows.new_zeros(len(rows))
-        squares.append(torch.stack([nothing if one is None else _squared(one) for one in each], 1))
+        nothing = some.new_zeros(len(some))
+        found = seen.handover.pulled(some, states[:far], states[far:])
+        squares.append(torch.stack([nothing if one is None else _squared(one) for one in found], 1))
+    sizes = [len(one) for one in fields]
     per_state = torch.stack([part.sum(1) for part in torch.cat(squares).split(sizes, 1)], 1).sqrt()
     return list(per_state.split([len(place.track.states) for place in seen.places], 1))
 
 
 def _squared(gradient: Tensor) -> Tensor:
     return gradient.flatten(1).square().sum(1)
-
-
-def _pulled(losses: Tensor, states: list[Tensor], rows: Tensor) -> list[Tensor | None]:
-    """By state the gradient (losses, B, …) of every loss, by one sweep; where that cannot be, one by one."""
-    if not losses.requires_grad:
-        return [None] * len(states)
-    options = {"retain_graph": True, "allow_unused": True}
-    try:
-        return list(torch.autograd.grad(losses, states, rows, is_grads_batched=True, **options))
-    except RuntimeError:  # an operation of a user's cell that cannot be batched
-        each = zip(*(torch.autograd.grad(losses, states, row, **options) for row in rows), strict=True)
-        return [None if one[0] is None else torch.stack(one) for one in each]
 
 
 def _flow(seen: Observation, place: Place, matrix: Tensor) -> Flow:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from elman.attention.base import Attention, Memory
+from elman.inspection.handover import Handover
 from elman.inspection.passages import Passage, Strand
 from elman.inspection.watching import Clamp, Track, Watch
 from elman.layers.rnn import RNN
+from elman.models.seq2seq import Seq2Seq
 
 ARROWS = ("→", "←")
 
@@ -35,16 +35,6 @@ class Place(NamedTuple):
         return f"{whose}{self.network.cell_class.__name__}{layers}{arrow}"
 
 
-@dataclass
-class Looks:
-    """What attention computed, call by call: scores and weights (B, T, S), as long as they are noted."""
-
-    scores: list[Tensor]
-    weights: list[Tensor]
-    noted: bool = True
-    blind: bool = False  # contexts are zeros
-
-
 class Observation:
     """A passage through a watched copy of the model, with gradients.
 
@@ -61,16 +51,14 @@ class Observation:
         self.passage, self.quick = passage, quick or model
         self.watch = Watch(model, clamps)
         self.model = self.watch.model
-        self.looks = Looks([], [])
-        attention = getattr(self.model, "attention", None)
-        self.attends = isinstance(attention, Attention)
-        if isinstance(attention, Attention):
-            _watch_attention(attention, self.looks)
+        self.handover = Handover()
+        if isinstance(self.model, Seq2Seq):
+            self.handover.watch(self.model)
         with torch.enable_grad():
             self.x = passage.vectors(self.model).detach().requires_grad_()  # (1, S, D)
             self.watch.clear()
             self.log_probs = passage.log_probs(self.model, self.x)  # (1, T, K)
-        self.looks.noted = False
+        self.handover.noted = False
         pairs = passage.recurrent(self.model)
         self.places = [
             Place(strand, network, layer, ARROWS[direction], track)
@@ -88,23 +76,3 @@ class Observation:
     def losses(self) -> Tensor:
         """(T,) −log p of what comes out, with gradients."""
         return -self.passage.chosen(self.log_probs)[0]
-
-
-def _watch_attention(attention: Attention, looks: Looks) -> None:
-    score, forward = attention.score, attention.forward
-
-    def watched_score(query: Tensor, keys: Tensor, previous: Tensor | None) -> Tensor:
-        found = score(query, keys, previous)
-        if looks.noted:
-            looks.scores.append(found.detach())
-        return found
-
-    def watched_forward(
-        query: Tensor, memory: Memory, previous: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        context, weights = forward(query, memory, previous)
-        if looks.noted:
-            looks.weights.append(weights.detach())
-        return torch.zeros_like(context) if looks.blind else context, weights
-
-    attention.__dict__["score"], attention.__dict__["forward"] = watched_score, watched_forward

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 ROUNDS = 30  # so many, or as many as a row has numbers; further ones change nothing that is shown
+LOOK = 5  # rounds between two looks whether that is so already
+SETTLED = 1e-10  # share of the largest value that a round still adds
 
 
 def largest_singular_values(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
@@ -20,18 +22,28 @@ def largest_singular_values(inputs: Sequence[Tensor], outputs: Sequence[Tensor])
     generator = torch.Generator().manual_seed(0)
     v = _normal(torch.randn(B, N, generator=generator, dtype=like.dtype).to(like.device))[0]
     U, V, diagonal, beside = list[Tensor](), [v], list[Tensor](), list[Tensor]()
-    for _ in range(min(ROUNDS, N)):
+    largest = like.new_zeros(B)
+    for number in range(1, min(ROUNDS, N) + 1):
         u, length = _normal(_apart(jacobian.push(V[-1]), U))
         U.append(u)
         diagonal.append(length)
         v, length = _normal(_apart(jacobian.pull(u), V))
         V.append(v)
         beside.append(length)
+        if number % LOOK == 0 or number == min(ROUNDS, N):
+            before, largest = largest, _largest(diagonal, beside)
+            if ((largest - before) <= SETTLED * largest).all():
+                break
+    return largest
+
+
+def _largest(diagonal: list[Tensor], beside: list[Tensor]) -> Tensor:
+    """(B,) the largest singular values of bidiagonal matrices: on the diagonal, and above it."""
     bidiagonal = torch.diag_embed(torch.stack(diagonal, 1))
     if len(beside) > 1:
         bidiagonal = bidiagonal + torch.diag_embed(torch.stack(beside[:-1], 1), 1)
-    largest: Tensor = torch.linalg.svdvals(bidiagonal)[:, 0]
-    return largest
+    found: Tensor = torch.linalg.svdvals(bidiagonal)[:, 0]
+    return found
 
 
 class Jacobian:

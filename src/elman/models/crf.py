@@ -34,14 +34,17 @@ class CRF(nn.Module):
     """
 
     allowed: Tensor
+    bias: Tensor | None  # of the tags, where they are decoded
 
-    def __init__(self, tags: int) -> None:
+    def __init__(self, tags: int, *, biased: bool = False) -> None:
+        """``biased``: what is decoded may prefer some tags; it begins with no preference."""
         super().__init__()
         self.tags = check_size("tags", tags)
         self.start = nn.Parameter(torch.zeros(tags))
         self.transitions = nn.Parameter(torch.zeros(tags, tags))
         self.end = nn.Parameter(torch.zeros(tags))
         self.register_buffer("allowed", torch.ones(tags + 1, tags + 1, dtype=torch.bool))
+        self.register_buffer("bias", torch.zeros(tags) if biased else None)
 
     def constrain(self, allowed: Any) -> None:
         """Leave only some transitions possible: they alone are decoded, and share the probability.
@@ -104,8 +107,9 @@ class CRF(nn.Module):
         return gradient
 
     def decode(self, scores: Tensor, lengths: Any) -> list[list[int]]:
-        """The most probable tags of every row, without its padding (Viterbi)."""
+        """The most probable tags of every row, without its padding (Viterbi), as if scores had the bias."""
         scores, lengths, real = self._check(scores, lengths)
+        scores = scores if self.bias is None else scores + self.bias
         scores = _relative(scores, real)
         start, transitions, end = self.constrained()
         stay = torch.arange(self.tags, device=scores.device)

@@ -71,13 +71,14 @@ class Tagger(nn.Module):
         K: int,
         *,
         crf: bool,
+        biased: bool = False,
         shortcut: LinearTagger | None = None,
     ) -> None:
         super().__init__()
         self.words = words
         self.encoder = Encoder(words.output_size, settings, causal=False)
         self.output = nn.Linear(self.encoder.output_size, K)
-        self.crf = CRF(K) if crf else None
+        self.crf = CRF(K, biased=biased) if crf else None
         self.shortcut = shortcut
 
     def forward(self, words: WordBatch) -> Tensor:

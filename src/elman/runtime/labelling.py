@@ -130,7 +130,8 @@ class Tagger(WordModel):
         if not self.said["crf"]:
             return scores.argmax(-1).tolist(), softmax(scores / np.float32(self.temperature))
         chain = [self.arrays[f"crf_{name}"] for name in ("start", "transitions", "end")]
-        tags, chances = crf.decode(scores, *chain), crf.marginals(scores, *chain)
+        tags = crf.decode(scores + self.arrays.get("crf_bias", np.float32(0)), *chain)
+        chances = crf.marginals(scores, *chain)
         if self.temperature == 1.0:
             return tags, chances
         return tags, softmax(np.log(chances.astype(np.float32).clip(crf.SMALLEST)) / self.temperature)

@@ -24,8 +24,8 @@ from elman.tasks.generation import Partners
 from elman.tasks.predictions import Prediction
 from elman.tasks.statistics import Statistics
 from elman.tasks.tag_batch import (
-    ShortcutWeighing,
     TagBatch,
+    TagWeighing,
     decode,
     evaluation_loss,
     for_experts,
@@ -65,7 +65,7 @@ class Tag(WordTask[Tagger, TagBatch]):
 
     def __init__(self, config: TagSettings) -> None:
         super().__init__(config, "tag")
-        self.companion = ShortcutWeighing(self.evaluation_batches)
+        self.companion = TagWeighing(self.evaluation_batches, lambda: self.labels.names)
 
     @property
     def spans(self) -> bool:
@@ -122,6 +122,7 @@ class Tag(WordTask[Tagger, TagBatch]):
     def choices(self, statistics: Statistics) -> Choices:
         letters, N = self._reads_letters(self.config), statistics.examples
         kind = "spans" if self.spans else "classes of single words"
+        crf = self.spans if self.config.model.crf is None else self.config.model.crf
         shown = f"since there are {N:,} sentences"
         beside = "since how words begin and end, and their neighbours, tell much about their tags"
         return {
@@ -137,6 +138,9 @@ class Tag(WordTask[Tagger, TagBatch]):
             "model.token_dropout": 0.0,
             "model.rare_dropout": 0.25,
             "model.crf": Choice(self.spans, f"since the tags are {kind}"),
+            "model.span_bias": Choice(crf and self.spans, "since F1 counts spans, not words")
+            if crf
+            else None,
             "training.batch_size": 32 if self.config.training.batch_tokens is None else None,
             "training.learning_rate": 2e-3,
             "training.schedule": "one-cycle",
@@ -155,7 +159,8 @@ class Tag(WordTask[Tagger, TagBatch]):
         affixes = Affixes(letters, settings.affixes, dropout=left_out) if settings.affixes else None
         words = self._make_words(fresh=fresh, affixes=affixes, alone=self.config.text.vectors_alone)
         shortcut = LinearTagger(letters, K) if settings.shortcut else None
-        model = Tagger(words, settings, K, crf=bool(settings.crf), shortcut=shortcut)
+        crf, biased = bool(settings.crf), bool(settings.span_bias)
+        model = Tagger(words, settings, K, crf=crf, biased=biased, shortcut=shortcut)
         if model.crf is not None and self.legal:
             model.crf.constrain(legal_transitions(self.labels.names))
         return model

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from elman.metrics.spans import SpanCounts, is_span_tag
 from elman.models.embedding import WordBatch
 from elman.models.losses import output_loss
 from elman.models.shortcut import weighed
@@ -113,30 +114,75 @@ def judge(
     judgement.add(pick(scores.flatten(0, 1), real), tags.flatten()[real], chosen)
 
 
-class ShortcutWeighing:
-    """How much a tagger's shortcut counts beside its network: validation data decide."""
+class TagWeighing:
+    """How much a tagger's shortcut counts, and how much spans do: validation data decide."""
 
     MOST = 20_000  # words that are looked at
+    BIASES = tuple(n / 2 for n in range(-2, 7))  # of the tags of spans
 
-    def __init__(self, batches: Callable[[Examples, torch.device], Iterable[TagBatch]]) -> None:
-        self._batches = batches
+    def __init__(
+        self,
+        batches: Callable[[Examples, torch.device], Iterable[TagBatch]],
+        names: Callable[[], Sequence[str]],
+    ) -> None:
+        self._batches, self._names = batches, names
 
     def fit(self, model: Tagger, examples: Examples) -> None:
         """Nothing: it learns by the updates of the network."""
 
     @torch.no_grad()
     def weigh(self, model: Tagger, examples: Examples) -> None:
+        batches = self._first(examples, device_of(model))
+        if model.shortcut is not None:
+            self._weigh_shortcut(model, batches)
+        if model.crf is not None and model.crf.bias is not None:
+            self._weigh_spans(model, batches)
+
+    def _first(self, examples: Examples, device: torch.device) -> list[TagBatch]:
+        """Batches of so many words that they are enough."""
+        found, words = [], 0
+        for batch in self._batches(examples, device):
+            found.append(batch)
+            words += int(batch.words.lengths.sum())
+            if words > self.MOST:
+                break
+        return found
+
+    def _weigh_shortcut(self, model: Tagger, batches: Sequence[TagBatch]) -> None:
         """Find the best weights of what both say about each word, and keep their proportion."""
-        if model.shortcut is None:
-            return
+        assert model.shortcut is not None
         found: list[tuple[Tensor, Tensor]] = []
-        for batch in self._batches(examples, device_of(model)):
+        for batch in batches:
             every = [word_scores(model, one, batch.words.lengths) for one in model.experts(batch.words)]
             logs = torch.stack([one.log_softmax(-1) for one in every], 2).clamp_min(LEAST)  # (B, T, 2, K)
             found.append(real_scores(logs, batch))
-            if sum(len(tags) for _, tags in found) > self.MOST:
-                break
         if found:
             logs, tags = (torch.cat(part) for part in zip(*found, strict=True))
             network, linear = weighed(logs, tags, EQUAL).tolist()
             model.shortcut.share.fill_(linear / (network + linear) if network + linear > 0 else 0.5)
+
+    def _weigh_spans(self, model: Tagger, batches: Sequence[TagBatch]) -> None:
+        """Find the bias with which the spans that are decoded have the best F1.
+
+        The most probable tags leave out spans that are likely, but less so than nothing; on few examples, or
+        others than those of training, that is most of them.
+        """
+        assert model.crf is not None
+        assert model.crf.bias is not None
+        names, bias = self._names(), model.crf.bias
+        kinds = torch.tensor([float(is_span_tag(name) and name != "O") for name in names], device=bias.device)
+        counts = [SpanCounts() for _ in self.BIASES]
+        bias.zero_()
+        for batch in batches:
+            lengths = batch.words.lengths.repeat(len(self.BIASES))
+            scores = model(batch.words)
+            every = model.crf.decode(torch.cat([scores + one * kinds for one in self.BIASES]), lengths)
+            gold = [[names[tag] if tag >= 0 else "O" for tag in row] for row in batch.tags.tolist()]
+            for place, tags in enumerate(every):
+                count, row = counts[place // len(gold)], place % len(gold)
+                count.add(gold[row][: len(tags)], [names[tag] for tag in tags])
+        f1 = [count.f1 for count in counts]
+        padded = [f1[0], *f1, f1[-1]]  # its neighbours count, too: a single span shall not decide
+        smooth = [sum(padded[i : i + 3]) + padded[i + 1] for i in range(len(f1))]
+        best = max(range(len(f1)), key=lambda i: (smooth[i], -abs(self.BIASES[i])))
+        bias.copy_(self.BIASES[best] * kinds)

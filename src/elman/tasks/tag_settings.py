@@ -21,6 +21,9 @@ class TagText(TextSettings):
 
 class TagModel(WordModel):
     crf: bool | None = setting(None, "a CRF over the tags; unset: where the tags are spans")
+    span_bias: Annotated[bool | None, ReadIf("model.crf", open=True)] = setting(
+        None, "prefer tags of spans as gives the best F1 of the validation data; unset: with a CRF"
+    )
     affixes: Whole | None = setting(
         None, "width of the vectors of a word's beginnings, endings and shape, by hash; 0: none"
     )

@@ -11,7 +11,7 @@ static void decode_chain(Memory *m, int count) {
   const int K = LABELS;
   double best[LABELS], next[LABELS];
   int tag = 0;
-  for (int k = 0; k < K; k++) best[k] = (double)CHAIN_START[k] + m->chain[k];
+  for (int k = 0; k < K; k++) best[k] = (double)CHAIN_START[k] + m->chain[k] + (double)CHAIN_BIAS[k];
   for (int t = 1; t < count; t++) {
     double top = best[0];
     for (int k = 1; k < K; k++) top = best[k] > top ? best[k] : top;
@@ -26,7 +26,7 @@ static void decode_chain(Memory *m, int count) {
         }
       }
       m->pointers[t * K + k] = (uint16_t)from;
-      next[k] = most + m->chain[t * K + k];
+      next[k] = most + m->chain[t * K + k] + (double)CHAIN_BIAS[k];
     }
     for (int k = 0; k < K; k++) best[k] = next[k];
   }
