@@ -18,6 +18,7 @@ RANKS = {
     "registry": 0,
     "config": 0,
     "tensors": 1,
+    "distributed": 2,
     "recurrence": 2,
     "cells": 3,
     "attention": 3,

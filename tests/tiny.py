@@ -180,6 +180,12 @@ def _toml(value):
     return str(value).lower() if isinstance(value, bool) else value
 
 
+def assert_code(ended):
+    """That all workers ended well; else what they said."""
+    codes, said = ended
+    assert set(codes) == {0}, said
+
+
 def events(run):
     """The lines of the log, whole ones only."""
     path = run / "metrics.jsonl"

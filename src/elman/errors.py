@@ -120,6 +120,10 @@ class DivergedError(ElmanError, ArithmeticError, number="E601", exit_code=4):
     """Training ran into NaN or infinity."""
 
 
+class WorkersError(ElmanError, RuntimeError, number="E602", exit_code=7):
+    """Several workers cannot share a training, or were lost again and again."""
+
+
 class RunError(ElmanError, RuntimeError, number="E701", exit_code=5):
     """A run folder that is damaged."""
 

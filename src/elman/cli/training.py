@@ -21,6 +21,7 @@ from elman.config import (
     toml_value,
     validate,
 )
+from elman.distributed.group import Group
 from elman.errors import ConfigError, ElmanError, FileError, RunError
 from elman.presentation.card import write_card
 from elman.presentation.events import Event
@@ -33,6 +34,7 @@ from elman.registry import named_code
 from elman.text.columns import counted, parse_columns
 from elman.training.budget import Speed
 from elman.training.folder import SETTINGS
+from elman.training.following import follow_run
 from elman.training.inheriting import check_origins, inherited
 from elman.training.loop import Trainer, count_parameters
 from elman.training.origin import Origin, check_same_origins, open_origin
@@ -121,8 +123,11 @@ def train(
     trust_code: bool = False,
     origins: Sequence[Origin] = (),
     began: float | None = None,
+    group: Group | None = None,
 ) -> Event:
     """Begin or continue a run and see it to its end; its last event.
+
+    ``group``: the workers that train it, of which this process is the first.
 
     ``began``: when its minutes began, where ``training.minutes`` says how many there are.
     """
@@ -152,6 +157,7 @@ def train(
             there=there,
             began=began,
             timed=not is_quiet(),
+            group=group,
         )
     except FileError as error:
         path = Path(str(error.path))
@@ -173,6 +179,7 @@ def see_through(
     there: bool = False,
     began: float | None = None,
     timed: bool = False,
+    group: Group | None = None,
 ) -> Event:
     """Train a run that has begun to its end, and write its report and card; its last event.
 
@@ -181,7 +188,7 @@ def see_through(
     user's, or another process's. ``began`` and ``timed`` are as of ``train_run``.
     """
     try:
-        return train_run(run, [*observers], say, announce, trust, warn, began=began, timed=timed)
+        return train_run(run, [*observers], say, announce, trust, warn, began=began, timed=timed, group=group)
     except Interrupted as stop:
         warn(f"{stop}. Continue with:\n  elman train --out {shlex.quote(str(run))} --resume")
         raise SystemExit(stop.exit_code) from None
@@ -198,6 +205,14 @@ def see_through(
             if not isinstance(sys.exception(), RunError):  # nothing is told of a run that is damaged
                 write_report(run)
                 write_card(run)
+
+
+def follow(run: Path, group: Group) -> None:
+    """Train along as a worker that is not the first; a signal ends the program as it does the first one's."""
+    try:
+        follow_run(run, group)
+    except Interrupted as stop:
+        raise SystemExit(stop.exit_code) from None
 
 
 def check_same(config: Config | None, kept: Config) -> None:

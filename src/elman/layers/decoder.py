@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from elman.attention.base import Attention, Memory
 from elman.cells.base import Cell
@@ -29,6 +28,7 @@ from elman.recurrence.symbols import Graph, Node, Symbol
 from elman.recurrence.trace import Equations, add_zoneout, whole
 from elman.recurrence.unroll import walk_backend
 from elman.recurrence.walk import Walk, walk_by_torch
+from elman.tensors.draws import step_dropout
 from elman.tensors.products import affine
 from elman.tensors.rows import RealSteps
 from elman.tensors.tracing import extraordinary
@@ -182,7 +182,9 @@ class Decoder:
             if depth:
                 tensors[f"k {depth}.in"] = masks[depth]
                 if dropped:
-                    tensors[f"n {depth}.in"] = F.dropout(x.new_ones(steps.N, cell.input_size), dropped)
+                    tensors[f"n {depth}.in"] = step_dropout(
+                        x.new_ones(steps.N, cell.input_size), dropped, True, steps.T
+                    )
         if made.score is not None:
             assert self.attention is not None
             tensors |= tensors_of(made.score, self.attention)

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from elman.errors import ArgumentError, nearest
 from elman.recurrence.contract import NO_NOISE, Noise
 from elman.tensors.checks import check_rate
+from elman.tensors.draws import dropout, rand, weight_dropout
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class Regularisers:
             return Noise(zoneout=zoneout)
         for name, rate in zoneout.items():
             shape = cell.state_shapes[cell.state.index(name)]
-            zoneout[name] = torch.rand(B, T, *shape, device=like.device) < rate
+            zoneout[name] = rand(B, T, *shape, device=like.device) < rate
         dropped: dict[str, Tensor] = {}
         if self.weight_drop:
             first = {} if cell.W_h is None else {"W_h": cell.W_h}
             own = {**first, **cell.learned_matrices()}
             if cell.has_hooks:  # one of them may compute these when the cell is called
                 own = {name: torch.ones_like(matrix) for name, matrix in own.items()}
-            dropped = {name: F.dropout(matrix, self.weight_drop) for name, matrix in own.items()}
+            dropped = {name: weight_dropout(matrix, self.weight_drop) for name, matrix in own.items()}
         mask = keep_mask(like, B, cell.hidden_size, self.recurrent_dropout)
         if cell.has_hooks:
             return Noise(None, mask, zoneout, factors=dropped)
@@ -82,4 +82,4 @@ class Regularisers:
 
 def keep_mask(like: Tensor, B: int, features: int, rate: float) -> Tensor | None:
     """(B, features): zero with this probability, else 1 / (1 - rate); None where the rate is zero."""
-    return F.dropout(like.new_ones(B, features), rate) if rate else None
+    return dropout(like.new_ones(B, features), rate) if rate else None

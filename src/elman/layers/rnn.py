@@ -8,7 +8,6 @@ from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from elman.cells.base import Cell
 from elman.errors import ArgumentError, ShapeError
@@ -30,6 +29,7 @@ from elman.tensors.checks import (
     is_tuple,
     look_at_lengths,
 )
+from elman.tensors.draws import dropout
 from elman.tensors.nested import map_tensors
 from elman.tensors.tracing import in_autocast, own_precision
 
@@ -151,7 +151,7 @@ class RNN(nn.Module):
             starts = [*self.start_states(state, B, x)]
         last, finals = x, []
         for depth in range(self.layers):
-            x = F.dropout(x, self.dropout, self.training) if depth else x
+            x = dropout(x, self.dropout, self.training) if depth else x
             x, last, final = self._unroll(depth, x, starts[depth], lengths, looked)
             finals.append(final)
         return Unrolled(x, last, self._nest(finals))
@@ -203,7 +203,7 @@ class RNN(nn.Module):
             return begun
         with own_precision(x):
             for depth in range(self.layers):
-                x = F.dropout(x, self.dropout, self.training) if depth else x
+                x = dropout(x, self.dropout, self.training) if depth else x
                 cell = self._directions(depth)[0]
                 noise = self._noise(cell, B, 1, x)
                 _, x, states[depth] = cell(x[:, None], states[depth], noise=noise, backend=self.backend)

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from elman.errors import ArgumentError
 from elman.layers.dropout import keep_mask
 from elman.layers.rnn import RNN, NetworkState
+from elman.tensors.draws import dropout
 from elman.tensors.tracing import own_precision
 
 
@@ -55,7 +55,7 @@ class Stepper:
         each = zip(self.cells, self.noises, self.masks, strict=True)
         with own_precision(x):
             for depth, (cell, noise, mask) in enumerate(each):
-                x = F.dropout(x, self.rnn.dropout, self.rnn.training) if depth else x
+                x = dropout(x, self.rnn.dropout, self.rnn.training) if depth else x
                 x = x if mask is None else x * mask
                 if noise.zoneout:
                     zoneout = noise.zoneout.items()

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from elman.config import ModelSettings
 from elman.models.embedding import WordBatch, Words
-from elman.models.encoder import Encoder
+from elman.models.encoder import Dropout, Encoder
 from elman.models.poolings.base import Pooling
 from elman.models.shortcut import LinearShortcut
 from elman.registry import POOLINGS, construct
@@ -40,7 +40,11 @@ class Classifier(nn.Module):
         named = "model.pooling_options"
         self.pooling: Pooling = construct(kind, width, options=pooling_options, named=named)
         width = self.pooling.output_size
-        layers = [nn.Linear(width, head), nn.ReLU(), nn.Dropout(settings.dropout or 0.0)] if head else []
+        layers = (
+            [nn.Linear(width, head), nn.ReLU(), Dropout(settings.dropout or 0.0, locked=False)]
+            if head
+            else []
+        )
         self.head = nn.Sequential(*layers, nn.Linear(head or width, K))
 
     def forward(self, words: WordBatch) -> Tensor:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from elman.layers.rnn import RNN
 from elman.models.indicators import Affixes
+from elman.tensors.draws import Share, among, dropout, rand, weight_dropout
 from elman.text.fields import TextField
 from elman.text.vocabulary import UNKNOWN
 
@@ -50,7 +51,7 @@ class RareTokenDropout(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         if not self.training:
             return tokens
-        hidden = torch.rand(tokens.shape, device=tokens.device) < self.rates[tokens]
+        hidden = rand(*tokens.shape, device=tokens.device) < self.rates[tokens]
         return tokens.masked_fill(hidden, self.unknown)
 
 
@@ -78,7 +79,7 @@ class Ngrams(nn.Module):
             key = key * 1_000_003 + F.pad(ids, (n, 0))[:, : ids.shape[1]] + 1
             part = F.embedding(key % self.BUCKETS, table)
             if self.training and self.dropout:
-                part = part * (torch.rand(ids.shape, device=ids.device) >= self.dropout)[..., None]
+                part = part * (rand(*ids.shape, device=ids.device) >= self.dropout)[..., None]
             total = total + part
         return total
 
@@ -165,12 +166,12 @@ class Tokens(nn.Module):
         if self.rare_dropout is not None:
             ids = self.rare_dropout(ids)
         if self.training and self.token_dropout:
-            ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.token_dropout, self.unknown)
+            ids = ids.masked_fill(rand(*ids.shape, device=ids.device) < self.token_dropout, self.unknown)
         vectors: Tensor = self.embedding(ids)
         if self.pretrained is not None:
             vectors = torch.cat([vectors, self.pretrained(ids)], -1)
         if self.training and self.embedding_dropout:
-            kept = F.dropout(vectors.new_ones(self.embedding.V), self.embedding_dropout)
+            kept = weight_dropout(vectors.new_ones(self.embedding.V), self.embedding_dropout)
             vectors = vectors * kept[ids][..., None]
         return vectors
 
@@ -180,7 +181,8 @@ class WordBatch(NamedTuple):
 
     tokens (U,): numbers in the vocabulary; vectors (U,): rows of the pretrained table; characters (U, C) with
     their lengths (U,); places (B, T): which word stands where; lengths (B,). Lengths stay with the CPU, which
-    asks for them, unless it has counted what there is.
+    asks for them, unless it has counted what there is. share: which words of a larger batch these are, where
+    its rows are shared.
     """
 
     tokens: Tensor
@@ -189,6 +191,22 @@ class WordBatch(NamedTuple):
     character_lengths: Tensor
     places: Tensor
     lengths: Tensor
+    share: Share | None = None
+
+    def taken(self, rows: Tensor) -> WordBatch:
+        """Some of the rows, and the words that stand there."""
+        places = self.places[rows.to(self.places.device)]
+        used = torch.cat([places.new_zeros(1), places.flatten()]).unique()
+        here = used.to(self.character_lengths.device)
+        return WordBatch(
+            self.tokens[used],
+            self.vectors[used],
+            self.characters[used],
+            self.character_lengths[here],
+            torch.searchsorted(used, places),
+            self.lengths[rows],
+            Share(here, len(self.tokens)),
+        )
 
 
 class Words(nn.Module):
@@ -235,22 +253,27 @@ class Words(nn.Module):
         self.output_size += 0 if affixes is None else affixes.output_size
 
     def forward(self, words: WordBatch) -> Tensor:
-        tokens = words.tokens if self.rare_dropout is None else self.rare_dropout(words.tokens)
-        parts = [] if self.alone else [self.embedding(tokens)]
-        if self.pretrained is not None:
-            parts.append(self.pretrained(words.vectors))
-        if self.spelling is not None:
-            letters = F.dropout(self.letters(words.characters), self.dropout, self.training)
-            parts.append(self.spelling(letters, words.character_lengths).last)
-        if self.affixes is not None:
-            parts.append(self.affixes(words.characters, words.character_lengths))
-        composed = torch.cat(parts, -1) if len(parts) > 1 else parts[0]  # (U, ·)
+        with among(words.share):
+            tokens = words.tokens if self.rare_dropout is None else self.rare_dropout(words.tokens)
+            composed = self._composed(tokens, words)
         places = words.places
         if self.training and self.token_dropout:
-            hidden = torch.rand(places.shape, device=places.device) < self.token_dropout
+            hidden = rand(*places.shape, device=places.device) < self.token_dropout
             places = places.masked_fill(hidden, 0)
         vectors = F.embedding(places, composed)  # (B, T, ·)
         if self.ngrams is None:
             return vectors
         added = self.ngrams(tokens[places])  # as wide as the learned vector, which comes first
         return torch.cat([vectors[..., : added.shape[-1]] + added, vectors[..., added.shape[-1] :]], -1)
+
+    def _composed(self, tokens: Tensor, words: WordBatch) -> Tensor:
+        """(U, ·) the vector of each distinct word."""
+        parts = [] if self.alone else [self.embedding(tokens)]
+        if self.pretrained is not None:
+            parts.append(self.pretrained(words.vectors))
+        if self.spelling is not None:
+            letters = dropout(self.letters(words.characters), self.dropout, self.training)
+            parts.append(self.spelling(letters, words.character_lengths).last)
+        if self.affixes is not None:
+            parts.append(self.affixes(words.characters, words.character_lengths))
+        return torch.cat(parts, -1) if len(parts) > 1 else parts[0]

@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from elman.config import ModelSettings, NetworkSettings, RecurrentSettings, options_of
 from elman.errors import ConfigError
 from elman.models.networks.base import Network
 from elman.recurrence.contract import Unrolled
 from elman.registry import NETWORKS, construct, parameters_of
+from elman.tensors.draws import bernoulli, dropout
 
 
 class Dropout(nn.Module):
@@ -24,8 +23,8 @@ class Dropout(nn.Module):
         if not self.training or not self.rate:
             return x
         if not self.locked:
-            return F.dropout(x, self.rate)
-        keep = torch.empty_like(x[:, :1]).bernoulli_(1 - self.rate).div_(1 - self.rate)  # (B, 1, ·)
+            return dropout(x, self.rate)
+        keep = bernoulli(x[:, :1], 1 - self.rate).div_(1 - self.rate)  # (B, 1, ·)
         return x * keep
 
     def extra_repr(self) -> str:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from elman.tensors.draws import bernoulli
 from elman.tensors.transfer import moved
 from elman.text.lexicon import LONGEST
 from elman.text.vocabulary import MARKERS
@@ -100,7 +101,7 @@ def hashed_sums(found: Tensor, table: Tensor, *, dropout: float) -> Tensor:
     rows = (mixed >> 40) & (len(table) - 1)
     counted = mixed.sign().to(table.dtype)  # 0 where nothing is
     if dropout:
-        counted = counted * torch.empty_like(counted).bernoulli_(1 - dropout) / (1 - dropout)
+        counted = counted * bernoulli(counted, 1 - dropout) / (1 - dropout)
     if not (torch.is_grad_enabled() or table.is_cuda):  # on a GPU the other way can be recorded
         return F.embedding_bag(rows, table, per_sample_weights=counted, mode="sum")
     return torch.bmm(counted[:, None], F.embedding(rows, table)).squeeze(1)

@@ -5,7 +5,6 @@ from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from elman.attention.base import Attention, Memory
 from elman.config import ModelSettings
@@ -17,6 +16,7 @@ from elman.layers.stepper import Stepper
 from elman.models.embedding import Tokens
 from elman.models.encoder import Dropout, Encoder, make_network
 from elman.registry import ATTENTIONS, construct
+from elman.tensors.draws import dropout, step_dropout
 from elman.tensors.products import affine, apply_layer
 from elman.tensors.rows import Groups, RealSteps, real_rows
 from elman.tensors.tracing import opaque
@@ -149,15 +149,15 @@ class Seq2Seq(nn.Module):
             found = self._at_once(source, x, lengths, steps)
             if found is None:
                 found = steps.rows(torch.stack(list(self._walk(source, B, T, x.unbind(1).__getitem__)), 1))
-            return self._dropped(found)
+            return self._dropped(found, T)
         if source.context is not None:
             x = torch.cat([x, source.context[:, None].expand(-1, T, -1)], -1)
         outputs = self.rnn(x, lengths, source.state).outputs
         rows = steps.rows(outputs)
         if self.attention is None or source.memory is None:
-            return self._dropped(self._readout(rows, None))
+            return self._dropped(self._readout(rows, None), T)
         context, _ = self.attention(outputs, source.memory)
-        return self._dropped(self._readout(rows, steps.rows(context)))
+        return self._dropped(self._readout(rows, steps.rows(context)), T)
 
     @opaque
     def _at_once(self, source: Source, x: Tensor, lengths: Tensor | None, steps: RealSteps) -> Tensor | None:
@@ -205,7 +205,7 @@ class Seq2Seq(nn.Module):
             return vectors
 
         for readout in self._walk(source, B, T, feed):
-            logits.append(self.logits(self._dropped(readout)))
+            logits.append(self.logits(dropout(readout, self.dropout, self.training)))
         return _real_steps(lengths, B, T, previous.device).rows(torch.stack(logits, 1))
 
     def logits(self, readouts: Tensor) -> Tensor:
@@ -275,8 +275,8 @@ class Seq2Seq(nn.Module):
             return apply_layer(self.combine, y)
         return torch.tanh(apply_layer(self.combine, torch.cat([y, context], -1)))
 
-    def _dropped(self, readouts: Tensor) -> Tensor:
-        return F.dropout(readouts, self.dropout, self.training)
+    def _dropped(self, readouts: Tensor, T: int) -> Tensor:
+        return step_dropout(readouts, self.dropout, self.training, T)
 
     def _no_readout(self, B: int) -> Tensor | None:
         R = self.output_weight.shape[1]

@@ -1,6 +1,6 @@
 """Batches padded to shapes that come again, so that an update of a shape can be recorded and replayed."""
 
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -9,7 +9,11 @@ from torch.nn import functional as F
 from elman.models.embedding import WordBatch
 from elman.models.losses import NO_TARGET
 from elman.tensors.checks import check_length_values
+from elman.tensors.draws import Share
+from elman.tensors.nested import map_tensors
 from elman.tensors.rows import length_mask
+
+N = TypeVar("N")
 
 LEAST = 4  # steps between two sizes
 
@@ -34,6 +38,22 @@ class BucketedBatch(Protocol):
         Nothing in it is for the host: the task's ``loss`` of it neither waits for the GPU nor gives it
         anything but what it computes, so that an update can be recorded as a CUDA graph.
         """
+
+
+class SharedBatch(Protocol):
+    """A batch whose rows several workers can share."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    def taken(self, rows: Tensor) -> Self:
+        """The batch of these rows (B',) alone, which are with the CPU, padded as it was."""
+
+
+def taken_rows(batch: N, rows: Tensor) -> N:
+    """The same, where all tensors of a batch have a row for each example."""
+    return map_tensors(lambda tensor: tensor[rows.to(tensor.device)], batch)
 
 
 def bucket(size: int) -> int:
@@ -66,7 +86,7 @@ def checked(lengths: Tensor, T: int) -> Tensor:
 def bucketed_words(words: WordBatch) -> WordBatch:
     """The words of a batch, with as many more of the unknown one as make their number a power of two."""
     U, T = len(words.tokens), words.places.shape[1]
-    rows = torch.arange(1 << (U - 1).bit_length())
+    rows = torch.arange(_doubled(U))
     rows = rows.where(rows < U, 0)
     letters = words.characters
     return WordBatch(
@@ -76,4 +96,10 @@ def bucketed_words(words: WordBatch) -> WordBatch:
         words.character_lengths[rows],
         widened(words.places, bucket(T)),
         checked(words.lengths, T),
+        None if words.share is None else Share(words.share.rows[rows], _doubled(words.share.of)),
     )
+
+
+def _doubled(size: int) -> int:
+    """The next power of two."""
+    return 1 << (size - 1).bit_length()

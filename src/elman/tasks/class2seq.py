@@ -35,7 +35,7 @@ from elman.models.generator import Generator
 from elman.models.losses import output_loss
 from elman.registry import CELLS, NETWORKS
 from elman.tasks.base import Axes, Judges, Loss, Measures, Task, network_kind
-from elman.tasks.buckets import Counts, bucket, real_targets, widened
+from elman.tasks.buckets import Counts, bucket, real_targets, taken_rows, widened
 from elman.tasks.class2seq_writer import Class2SeqWriter
 from elman.tasks.classes import ClassField
 from elman.tasks.examples import Examples, device_of, shifted, tensor
@@ -113,6 +113,13 @@ class Class2SeqBatch(NamedTuple):
     tokens: Tensor
     lengths: Tensor | None
     counts: Counts | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.tokens)
+
+    def taken(self, rows: Tensor) -> Class2SeqBatch:
+        return taken_rows(self, rows)
 
     def bucketed(self) -> Class2SeqBatch:
         x, previous, tokens, lengths, _ = self

@@ -26,5 +26,14 @@ class ClassifyBatch(NamedTuple):
     def counted(self) -> Counts:
         return Counts(len(self.labels), len(self.labels), int(self.words.lengths.sum()))
 
+    @property
+    def size(self) -> int:
+        return len(self.labels)
+
+    def taken(self, rows: Tensor) -> "ClassifyBatch":
+        unseen = [self.unseen[i] for i in rows.tolist()] if self.unseen else ()
+        labels = self.labels[rows.to(self.labels.device)]
+        return self._replace(words=self.words.taken(rows), labels=labels, unseen=unseen)
+
     def bucketed(self) -> "ClassifyBatch":
         return self._replace(words=bucketed_words(self.words), unseen=(), counts=self.counted())

@@ -20,7 +20,7 @@ from elman.models.embedding import Tokens
 from elman.models.language_model import LanguageModel, activity
 from elman.models.losses import NO_TARGET, output_loss
 from elman.tasks.base import Axes, Loss, Measures, Task, network_kind
-from elman.tasks.buckets import Counts, bucket, real_targets, widened
+from elman.tasks.buckets import Counts, bucket, real_targets, taken_rows, widened
 from elman.tasks.examples import Examples, device_of, shifted, tensor
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.lm_adaptation import AdaptiveReader, adapted_losses, check_adaptable
@@ -65,6 +65,13 @@ class LmBatch(NamedTuple):
         if self.lengths is not None:
             return moved(length_mask(self.lengths, T), self.inputs.device)
         return None if self.counts is None else self.targets != NO_TARGET
+
+    @property
+    def size(self) -> int:
+        return len(self.inputs)
+
+    def taken(self, rows: Tensor) -> LmBatch:
+        return taken_rows(self, rows)
 
     def bucketed(self) -> LmBatch:
         (B, T), lengths = self.inputs.shape, self.lengths

@@ -25,6 +25,7 @@ from elman.tasks.seq2seq_evaluation import Seq2SeqBatch, mean_losses, references
 from elman.tasks.seq2seq_settings import PARTS, Seq2SeqDecoding, Seq2SeqSettings, forcing
 from elman.tasks.seq2seq_writer import Seq2SeqWriter
 from elman.tasks.statistics import Statistics, Tally, tallied
+from elman.tensors.draws import rand
 from elman.text.batches import pad
 from elman.text.counts import Counts
 from elman.text.fields import LARGEST, State, TextField
@@ -261,7 +262,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         source = model.read(batch.sources, batch.source_lengths)
         p, smoothing = forcing(settings, progress), settings.label_smoothing or 0.0
         if p < 1:
-            truth = torch.rand(batch.previous.shape, device=batch.previous.device) < p
+            truth = rand(*batch.previous.shape, device=batch.previous.device) < p
             logits = model.mixed(source, batch.previous, batch.lengths, truth)
             total = output_loss(logits, gold, kind=settings.loss, smoothing=smoothing)
         else:

@@ -11,9 +11,10 @@ from elman.models.losses import output_loss
 from elman.models.seq2seq import Seq2Seq as Model
 from elman.models.seq2seq import Source
 from elman.tasks.base import Measures, Task
-from elman.tasks.buckets import Counts, bucket, checked, real_targets, widened
+from elman.tasks.buckets import Counts, bucket, checked, real_targets, taken_rows, widened
 from elman.tasks.examples import Examples, device_of, unpacked
 from elman.tasks.watched import WATCHED, StepOutput, WatchedExample, watch
+from elman.tensors.draws import rand
 from elman.tensors.rows import real_rows
 from elman.text.vocabulary import MARKERS
 
@@ -52,7 +53,7 @@ class Seq2SeqBatch(NamedTuple):
         none = torch.zeros(len(self.sources), types, dtype=torch.bool, device=self.sources.device)
         sides = self.sources, self.targets.clamp(min=0)  # where there is no target
         read, written = (none.scatter(1, side, True) for side in sides)
-        gone = read & written & (torch.rand(read.shape, device=read.device) < rate)
+        gone = read & written & (rand(*read.shape, device=read.device) < rate)
         gone[:, : len(MARKERS)] = False
 
         def shown(tokens: Tensor) -> Tensor:
@@ -61,6 +62,13 @@ class Seq2SeqBatch(NamedTuple):
         return self._replace(
             sources=shown(self.sources), previous=shown(self.previous), targets=shown(self.targets)
         )
+
+    @property
+    def size(self) -> int:
+        return len(self.sources)
+
+    def taken(self, rows: Tensor) -> "Seq2SeqBatch":
+        return taken_rows(self, rows)
 
     def bucketed(self) -> "Seq2SeqBatch":
         """In a shape that comes again."""

@@ -38,6 +38,14 @@ class TagBatch(NamedTuple):
         count = int(self.words.lengths.sum())
         return Counts(count, len(self.tags), count)
 
+    @property
+    def size(self) -> int:
+        return len(self.tags)
+
+    def taken(self, rows: Tensor) -> TagBatch:
+        unseen = [self.unseen[i] for i in rows.tolist()] if self.unseen else ()
+        return TagBatch(self.words.taken(rows), self.tags[rows.to(self.tags.device)], unseen)
+
     def bucketed(self) -> TagBatch:
         words = bucketed_words(self.words)
         tags = real_targets(self.tags, words.lengths, words.places.shape[1])

@@ -5,27 +5,33 @@ from contextlib import suppress
 
 import torch
 
+from elman.distributed.group import Group
 from elman.tensors.transfer import find_device
 from elman.training.loop import Trainer
 from elman.training.preparing import Prepared
 from elman.training.taking import take_weights
 
 
-def build(prepared: Prepared, *, fresh: bool = True) -> Trainer:
-    """A model and its trainer; seed, threads and device are set. If not fresh, its weights will be loaded."""
+def build(prepared: Prepared, *, fresh: bool = True, group: Group | None = None) -> Trainer:
+    """A model and its trainer; seed, threads and device are set. If not fresh, its weights will be loaded.
+
+    ``group``: the workers that train it together.
+    """
     task = prepared.task
     settings = task.config.training
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     keep_memory()
     device = find_device(settings.device, "training.device")
+    if group is not None:
+        device = group.place(device)
     torch.manual_seed(settings.seed)
     model = task.build_model(fresh=fresh)
     if fresh and prepared.origins:
         prepared.taken = take_weights(task, model, prepared.origins)
         prepared.statistics.notes += prepared.taken
     model = model.to(device)
-    return Trainer(task, model, prepared.train, prepared.dev, device)
+    return Trainer(task, model, prepared.train, prepared.dev, device, group)
 
 
 def keep_memory() -> None:

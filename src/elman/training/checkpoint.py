@@ -83,7 +83,7 @@ def save_checkpoint(
     if not _NAME.fullmatch(name):
         raise ArgumentError(f"name is {name!r}; it must be as {checkpoint_name(1200)!r}")
     _check_finite(model)
-    contents = [_packed(part) for part in (model, optimizer, extra)] + [_json_of(state)]
+    contents = [packed(part) for part in (model, optimizer, extra)] + [_json_of(state)]
     files = dict(zip(FILES, contents, strict=True))
     listed = {file: described(data) for file, data in files.items()}
     files[MANIFEST] = sealed({"format": FORMAT, "files": listed})
@@ -212,16 +212,16 @@ def _check_finite(model: Mapping[str, Tensor]) -> None:
             )
 
 
-def _packed(tensors: Mapping[str, Tensor]) -> bytes:
+def packed(tensors: Mapping[str, Tensor]) -> bytes:
     """As safetensors, which wants each tensor in its own contiguous memory: tied weights are copied."""
-    packed: dict[str, Tensor] = {}
+    found: dict[str, Tensor] = {}
     memories: set[int] = set()
     for name, tensor in tensors.items():
         flat = tensor.detach().cpu().contiguous()
         memory = flat.untyped_storage().data_ptr()
-        packed[name] = flat.clone() if memory in memories else flat
+        found[name] = flat.clone() if memory in memories else flat
         memories.add(memory)
-    return safetensors.torch.save(packed)
+    return safetensors.torch.save(found)
 
 
 def _unpacked(path: Path, data: bytes) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from elman.config import options_of
+from elman.distributed.group import Group
 from elman.errors import DivergedError
 from elman.metrics.calibration import Calibration
 from elman.models.counting import CountedModel
@@ -32,6 +34,7 @@ from elman.training.position import Position, Update, Validation, finite
 from elman.training.precision import products
 from elman.training.recorded import RecordedUpdates
 from elman.training.schedules.base import Schedule
+from elman.training.shared_update import SharedUpdate, refuse_workers
 from elman.training.snapshots import flatten, random_states, set_random_states, unflatten
 from elman.training.update import Batch, Carry, Computed, UpdateComputation
 
@@ -50,10 +53,17 @@ class Trainer:
     """
 
     def __init__(
-        self, task: AnyTask, model: nn.Module, examples: Examples, dev: Examples, device: torch.device
+        self,
+        task: AnyTask,
+        model: nn.Module,
+        examples: Examples,
+        dev: Examples,
+        device: torch.device,
+        group: Group | None = None,
     ) -> None:
+        """``group``: the workers that train together, of which this process is one."""
         self.task, self.model, self.examples, self.dev = task, model, examples, dev
-        self.device = device
+        self.device, self.group = device, group
         self.metric, self.higher_is_better = chosen_metric(task)
         self.settings = settings = task.config.training
         self.position = Position()
@@ -61,6 +71,8 @@ class Trainer:
         self.deferred = device.type == "cuda"
         self.pending: UpdateNumbers | None = None  # of the last update, if not in the position yet
         self.counted = model if isinstance(model, CountedModel) else None
+        if group is not None:
+            refuse_workers(settings.optimizer, counted=self.counted is not None)
         self.optimizer = SGD([{"params": []}]) if self.counted else self._make_optimizer()
         self.schedule: Schedule = construct(
             SCHEDULES.find(settings.schedule or "constant"),
@@ -70,9 +82,8 @@ class Trainer:
         self.averaging = Averaging(settings.averaging or "none", decay=settings.average_decay)
         batches = task.epoch(examples, 0)
         self.n = batches.examples  # of (λ/n) R(w)
-        self.computation = UpdateComputation(
-            task, model, self.optimizer, self.averaging, settings, device, self.n
-        )
+        parts = task, model, self.optimizer, self.averaging, settings, device, self.n
+        self.computation = UpdateComputation(*parts) if group is None else SharedUpdate(*parts, group)
         self.recorded = RecordedUpdates(self.computation)
         self.epoch_updates = -(-len(batches) // settings.accumulate)
         self.total = (settings.epochs or 1) * self.epoch_updates
@@ -102,7 +113,9 @@ class Trainer:
                     self.task.companion.fit(self.model, self.examples)
                 if batches is None or epoch != now.epoch:
                     batches, epoch = self.task.epoch(self.examples, now.epoch), now.epoch
-                yield self.update(batches)
+                with nullcontext() if self.group is None else self.group.update():
+                    updated = self.update(batches)
+                yield updated
 
     def _make_optimizer(self) -> Optimizer:
         settings = self.settings
@@ -149,9 +162,11 @@ class Trainer:
 
     def _collate(self, key: object) -> Batch:
         """A batch: on the device, or where shapes are to come again still with the CPU."""
-        if not self.computation.bucketed:
-            return self.task.collate(self.examples, key, self.device)
-        return self.task.collate(self.examples, key, torch.device("cpu")).bucketed()
+        bucketed, computation = self.computation.bucketed, self.computation
+        batch = self.task.collate(self.examples, key, torch.device("cpu") if bucketed else self.device)
+        if isinstance(computation, SharedUpdate):
+            return computation.part(batch)
+        return batch.bucketed() if bucketed else batch
 
     def _compute(self, batches: Sequence[Batch]) -> tuple[UpdateNumbers, Computed]:
         """An update whose numbers nobody waits for, recorded or not."""
@@ -264,6 +279,8 @@ class Trainer:
             watched = self.task.watched(self.model, self.dev)
         now = self.position
         value, loss = float(measures[self.metric]), float(measures["loss"])
+        if self.group is not None:  # what is decided by these is decided by those of the first worker
+            value, loss = self.group.meet([value, loss])[0]
         rank = value if self.higher_is_better else -value, -loss
         improved = now.best_rank is None or rank > tuple(now.best_rank)
         waited = 0 if improved else now.waited + 1

@@ -152,6 +152,8 @@ def find_obstacle(update: UpdateComputation) -> str | None:
         return f"the device is {device.type}"
     if update.settings.graphs == "off":
         return "training.graphs is 'off'"
+    if update.shared:
+        return "several workers share them"
     if update.scaler.is_enabled():
         return f"the host looks after the scale of {update.settings.precision}"
     if not update.rate_there:

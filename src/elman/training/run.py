@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.config import Config, to_toml
+from elman.distributed.group import Group
 from elman.errors import RunExistsError
 from elman.storage.files import explained, remove
 from elman.tasks.base import chosen_metric
@@ -14,6 +15,7 @@ from elman.training.building import build
 from elman.training.checkpoint import Checkpoint, checkpoint_name, mend_link, newest_checkpoint, put_back
 from elman.training.code import keep_code
 from elman.training.folder import LOCK, ORIGIN, SETTINGS, seal
+from elman.training.following import send, tell
 from elman.training.learned import load_learned
 from elman.training.loading import misfit
 from elman.training.loop import Trainer
@@ -95,6 +97,7 @@ def train_run(
     *,
     began: float | None = None,
     timed: bool = False,
+    group: Group | None = None,
 ) -> dict[str, Any]:
     """Train the run in this folder to its end, from its newest checkpoint if it has one; its last event.
 
@@ -102,6 +105,8 @@ def train_run(
     ``warn`` is told of checkpoints that are damaged; unset, ``say`` is.
     ``began`` is the time from which on ``training.minutes`` count, by ``time.perf_counter``; unset, now.
     ``timed``: ``announce`` is to know how long a new training will take, unless that takes no time at all.
+
+    ``group``: the workers that train it, of which this process is the first; the others ``follow_run``.
 
     A signal (Ctrl-C, SIGTERM) saves and raises ``Interrupted``.
     """
@@ -124,6 +129,8 @@ def train_run(
                 mend_link(run, pointer, checkpoint_name(update))
             if now.finished and (last := end_of(rest, closing(now, chosen_metric(task)[0]))):
                 say(f"{run} has ended already at update {now.update} ({now.finished}); nothing is changed")
+                if group is not None:
+                    tell(group, over=True)
                 return last | now.outcome()
         origins = [] if checkpoint else recorded_origins(run, trust_code=trust.everything)
         prepared = prepare_run(run, task, fresh=checkpoint is None, origins=origins, say=say)
@@ -132,7 +139,9 @@ def train_run(
             keep_prepared(run, prepared)
             if timed and prepared.speed is None:
                 prepared.speed = measured_shortly(prepared)
-        trainer = build(prepared, fresh=checkpoint is None)
+        if group is not None:
+            tell(group, over=False)
+        trainer = build(prepared, fresh=checkpoint is None, group=group)
         if checkpoint is None:
             write_text(log, "")
             if origins:
@@ -141,6 +150,8 @@ def train_run(
             _restore(trainer, checkpoint)
             cut(log, log_size(checkpoint.state))
             say(f"continuing after update {trainer.position.update}")
+        if group is not None:
+            send(group, trainer)
         announce(prepared, trainer)
         names = [str(one.run) for one in origins]
         with (
@@ -151,12 +162,20 @@ def train_run(
             if origins or has_parts(run):
                 session.save()  # from here on, neither the other runs nor the parts are needed
                 forget_parts(run)
+            if group is not None:
+                group.wish = lambda: received[0] if received else 0
             for event in trainer.run():
                 session.take(event)
-                if received:
+                asked = group.asked if group is not None else received[0] if received else 0
+                if asked:
                     session.save()
-                    raise Interrupted(received[0], trainer.position.update)
-            return session.end() | trainer.position.outcome()
+                    if group is not None:
+                        group.leave()
+                    raise Interrupted(asked, trainer.position.update)
+            last = session.end()
+            if group is not None:
+                group.leave()
+            return last | trainer.position.outcome()
 
 
 def _restore(trainer: Trainer, checkpoint: Checkpoint) -> None:

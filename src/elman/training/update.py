@@ -70,6 +70,7 @@ class UpdateComputation:
         self.weights = list(model.parameters())
         self.scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
         self.progress = 0.0  # share of all updates that is done
+        self.shared = False  # with other workers
         on_a_gpu = device.type == "cuda"
         self.scalars = DeviceScalars(settings.accumulate, device) if on_a_gpu else None
         self.bucketed = on_a_gpu and task.buckets

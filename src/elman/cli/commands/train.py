@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,8 +27,10 @@ from elman.cli.options import (
     TaskName,
     TrustCode,
 )
-from elman.cli.output import put_json, say
+from elman.cli.output import put_json, say, warn
 from elman.cli.startup import quick_imports
+from elman.distributed.place import find_place, started_again
+from elman.distributed.supervisor import supervise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,15 +94,35 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Sizes, memory, time and the first batch; no training.")
     ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes of this machine that share every batch; see docs/scale.md."),
+    ] = None,
     tensorboard: Annotated[bool, typer.Option(help="Also write TensorBoard files into the run.")] = False,
     trust_code: TrustCode = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model from a file; what is not set is chosen for the data."""
-    began = time.perf_counter()
+    began, place = time.perf_counter(), find_place()
+    if workers is not None and place is None:
+        if out is None or dry_run:
+            raise typer.BadParameter("workers train; name a folder with --out", param_hint="--workers")
+        raise SystemExit(supervise([sys.executable, "-m", "elman", *sys.argv[1:]], workers, out, warn))
+    if started_again() and out is not None:
+        resume = resume or (out / "config.toml").is_file()
     with quick_imports():
         from elman.cli import training as work
+        from elman.distributed.group import Group
+        from elman.distributed.watch import end_with_supervisor
+
+    end_with_supervisor()
+    if place is not None and place.rank > 0:
+        if out is None:
+            raise typer.BadParameter("where should the run go? Name a folder", param_hint="--out")
+        with Group(place) as group:
+            work.follow(out, group)
+        return
 
     files = {"train": train, "train_target": train_target, "dev": dev, "dev_target": dev_target}
     layout = {"delimiter": delimiter, "separator": separator, "prefix": prefix}
@@ -121,15 +145,17 @@ def train(
         return
     if out is None:
         raise typer.BadParameter("where should the run go? Name a folder", param_hint="--out")
-    last = work.train(
-        settings,
-        out,
-        resume=resume,
-        tensorboard=tensorboard,
-        trust_code=trust_code,
-        origins=origins,
-        began=began,
-    )
+    with nullcontext() if place is None or place.size == 1 else Group(place) as group:
+        last = work.train(
+            settings,
+            out,
+            resume=resume,
+            tensorboard=tensorboard,
+            trust_code=trust_code,
+            origins=origins,
+            began=began,
+            group=group,
+        )
     say(f"best {last['metric']} {last['best']:.4f} at update {last['best_update']} ({last['reason']})")
     if "calibration" in last:
         from elman.metrics.calibration import Calibration

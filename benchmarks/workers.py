@@ -1,0 +1,150 @@
+"""What several workers on this machine are worth: ``ELMAN_DATA=…/data python benchmarks/workers.py``.
+
+A language model (Penn Treebank) and a translator (Multi30k) with 256 units are trained by one process, by one
+under torchrun and by several workers, each with one thread, in turns. Updates a second are those between two
+lines of the log, without start, validation and checkpoints. ``--exchange`` measures by itself what adding up
+so many numbers takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+FILES = {
+    "lm": ["--train", "lm/ptb/ptb.train.txt.xz", "--dev", "lm/ptb/ptb.valid.txt"],
+    "seq2seq": [
+        *(
+            "--train",
+            "seq2seq/multi30k/raw/train.de.gz",
+            "--train-target",
+            "seq2seq/multi30k/raw/train.en.gz",
+        ),
+        *("--dev", "seq2seq/multi30k/raw/val.de.gz", "--dev-target", "seq2seq/multi30k/raw/val.en.gz"),
+    ],
+}
+SETTINGS = {
+    "model.hidden": 256,
+    "training.log_every": 2,
+    "training.validate_every": 100_000,
+    "training.save_seconds": 100_000.0,
+}
+ELMAN = [sys.executable, "-m", "elman"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--master-port", "29417"]
+
+
+def rate(task: str, way: str, seconds: float, extra: list[str]) -> float:
+    """Updates a second of one training, which is ended after so many seconds of updates."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        pairs = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
+        told = [part for one in extra for part in ("--set", one)]
+        arguments = ["train", task, *FILES[task], "--out", str(run), "--quiet", *pairs, *told]
+        if way == "torchrun":
+            command = [*TORCHRUN, "-m", "elman", *arguments]
+        else:
+            command = [*ELMAN, *arguments, *([] if way == "1" else ["--workers", way])]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+        seen: list[tuple[int, float]] = []
+        while process.poll() is None and (len(seen) < 4 or seen[-1][1] - seen[1][1] < seconds):
+            time.sleep(0.2)
+            seen = lines(run)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate()
+        if len(seen) < 4:
+            raise SystemExit(said.decode())
+    (first, begun), (last, ended) = seen[1], seen[-1]  # before it, kernels are compiled
+    return (last - first) / (ended - begun)
+
+
+def lines(run: Path) -> list[tuple[int, float]]:
+    """The updates of the log, and when they were."""
+    log = run / "metrics.jsonl"
+    whole = log.read_text(encoding="utf-8").split("\n")[:-1] if log.exists() else []
+    found = (json.loads(line) for line in whole)
+    return [(one["update"], one["time"]["seconds"]) for one in found if one["event"] == "update"]
+
+
+EXCHANGE = """
+import os, time, torch
+from elman.distributed.group import Group
+from elman.distributed.place import find_place
+from elman.distributed.sums import NetworkSums
+torch.set_num_threads(1)
+with Group(find_place()) as group:
+    for count in (100_000, 1_000_000, 5_000_000, 20_000_000):
+        for kind in ("memory", "network"):
+            sums = group.sums(count, torch.device("cpu"))
+            if kind == "network":
+                sums = NetworkSums(group, -(-count // group.size), torch.device("cpu"))
+            given, times = torch.randn(count), []
+            for _ in range(12):
+                group.meet()
+                begun = time.perf_counter()
+                sums.own(count).copy_(given)
+                group.meet()
+                sums.total(count).clone()
+                times.append(time.perf_counter() - begun)
+            if group.rank == 0:
+                took = sorted(times[2:])[5]
+                print(f"{group.size} {kind} {count} {took:.6f}", flush=True)
+"""
+
+
+def exchange(sizes: list[int]) -> None:
+    """Seconds to add up so many numbers of each worker, in shared memory and by messages over loopback."""
+    print("| workers | numbers | shared memory | messages |\n|---|---|---|---|")
+    for size in sizes:
+        shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1"}
+        shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29420 + size)}
+        command = [sys.executable, "-c", EXCHANGE]
+        workers = [
+            subprocess.Popen(command, env={**os.environ, **shared, "RANK": str(rank)}, stdout=subprocess.PIPE)
+            for rank in range(size)
+        ]
+        said = [worker.communicate()[0].decode() for worker in workers]
+        found = [line.split() for line in said[0].split("\n")[:-1]]
+        for memory, network in zip(found[::2], found[1::2], strict=True):
+            times = (f"{1e3 * float(one[3]):.2f} ms" for one in (memory, network))
+            print(f"| {size} | {int(memory[2]):,} | {' | '.join(times)} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tasks", default="lm,seq2seq")
+    parser.add_argument("--ways", default="1,2,torchrun", help="numbers of workers, and torchrun with one")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=12.0, help="of updates in each training")
+    parser.add_argument("--set", action="append", default=[], help="a setting of both tasks")
+    parser.add_argument("--exchange", metavar="SIZES", help="numbers of workers, as in 2,4")
+    given = parser.parse_args()
+    if given.exchange:
+        exchange([int(size) for size in given.exchange.split(",")])
+        return
+    os.chdir(os.environ["ELMAN_DATA"])
+    print("| task | processes | updates a second | of one process |\n|---|---|---|---|")
+    for task in given.tasks.split(","):
+        ways = given.ways.split(",")
+        rates: dict[str, list[float]] = {way: [] for way in ways}
+        for _ in range(given.rounds):
+            for way in ways:
+                rates[way].append(rate(task, way, given.seconds, given.set))
+        ratios = {way: [b / a for a, b in zip(rates[ways[0]], rates[way], strict=True)] for way in ways}
+        for way in ways:
+            shown = f"{statistics.median(rates[way]):.2f} | {statistics.median(ratios[way]):.3f}"
+            print(f"| {task} | {way} | {shown} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
