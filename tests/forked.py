@@ -14,11 +14,15 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import IO, NoReturn
+
+import pytest
 
 # The compiler of torch is what its first optimiser imports.
 IMPORTED = ("elman.cli.main", "elman.layers.rnn", "elman.training.run", "torch._dynamo")
@@ -44,18 +48,24 @@ class Forked:
         self._server.sendall(json.dumps(work).encode() + b"\n")
         (self.pid,) = struct.unpack("q", self._server.recv(8))
         self.returncode: int | None = None
+        self._ended: tuple[str, ...] | None = None  # output and errors
 
     def poll(self) -> int | None:
         return self._wait(0.0)
 
-    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+    def told(self) -> str:
+        """Its errors so far."""
+        return self._files[1].read_text() if self._files[1].exists() else ""
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, ...]:
         """Its output and its errors, at its end."""
         if self._wait(timeout) is None:
             os.kill(self.pid, signal.SIGKILL)
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-        output, errors = (path.read_text() for path in self._files)
-        self._folder.cleanup()
-        return output, errors
+        if self._ended is None:
+            self._ended = tuple(path.read_text() for path in self._files)
+            self._folder.cleanup()
+        return self._ended
 
     def _wait(self, timeout: float | None) -> int | None:
         if self.returncode is None:
@@ -66,6 +76,42 @@ class Forked:
                 return None
             self._server.close()
         return self.returncode
+
+
+class Command:
+    """A child in place of what ``elman.comparing.processes`` begins by ``subprocess.Popen``."""
+
+    def __init__(
+        self, command: list[str], *, stdout: IO[bytes], stderr: IO[bytes], env: dict[str, str], **rest
+    ):
+        assert command[1:3] == ["-m", "elman"]
+        self._paths = [file.name for file in (stdout, stderr)]
+        self._forked = Forked("from elman.cli.main import run; run()", command[3:], env)
+
+    def poll(self) -> int | None:
+        """Its status; at its end what it said is brought to where it should be."""
+        if self._paths and self._forked.poll() is not None:
+            for path, said in zip(self._paths, self._forked.communicate(), strict=True):
+                with open(path, "a") as file:
+                    file.write(said)
+            self._paths = []
+        return self._forked.returncode
+
+    def terminate(self) -> None:
+        if self.poll() is None:
+            os.kill(self._forked.pid, signal.SIGTERM)
+
+    def wait(self) -> int:
+        while (code := self.poll()) is None:
+            time.sleep(0.01)
+        return code
+
+
+def quickly(patch: pytest.MonkeyPatch) -> None:
+    """Let ``elman compare`` and ``elman tune`` begin such children, which need not import torch."""
+    from elman.comparing import processes
+
+    patch.setattr(processes, "subprocess", SimpleNamespace(Popen=Command))
 
 
 def python(code: str, timeout: float = 600, **environment: str) -> str:

@@ -37,6 +37,7 @@ RANKS = {
     "predictor": 9,
     "bench": 9,
     "comparing": 9,
+    "tuning": 10,
     "fitting": 10,
     "sklearn": 11,
     "cli": 11,

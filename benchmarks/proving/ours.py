@@ -46,7 +46,7 @@ def measure(
     with tempfile.TemporaryDirectory() as folder:
         files = {name: f"{folder}/{name}{'.txt' if one.task == 'lm' else '.jsonl'}" for name in split._fields}
         for name, examples in split._asdict().items():
-            Path(files[name]).write_text(_written(one.task, examples), encoding="utf-8")
+            Path(files[name]).write_text(written(one.task, examples), encoding="utf-8")
         options = ["--train", files["train"], "--out", f"{folder}/run", "--quiet"]
         options += ["--dev", files["dev"]] if split.dev else []
         options += ["--baseline", baseline] if baseline else []
@@ -69,7 +69,7 @@ def train(task: str, options: Sequence[str], settings: Sequence[str]) -> float:
     return time.perf_counter() - begin
 
 
-def _written(task: str, examples: Sequence[Example]) -> str:
+def written(task: str, examples: Sequence[Example]) -> str:
     if task == "lm":
         return "".join(f"{line}\n" for line, _ in examples)
     rows = (dict(zip(ROLES[task], (one, _first(other)), strict=True)) for one, other in examples)

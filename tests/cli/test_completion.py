@@ -33,7 +33,7 @@ def completed(line, monkeypatch, shell="bash"):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("elman co", ["corpora"]),
+        ("elman co", ["compare", "corpora"]),
         ("elman train cla", ["class2seq", "classify"]),
         ("elman train lm --baseline ", ["bag", "ngram", "window"]),
         ("elman predict ", ["runs/dates", "runs/names"]),

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -10,7 +11,8 @@ import pytest
 
 from elman.comparing.contenders import contenders
 from elman.errors import ConfigError
-from tiny import COMMAND, elman, write_data
+from forked import quickly
+from tiny import COMMAND, LONG, elman, write_data
 
 SMALL = (
     *("--set", "training.max_steps=24", "--set", "training.validate_every=8", "--set", "model.hidden=12"),
@@ -19,9 +21,11 @@ SMALL = (
 )
 
 
-def command(data, out, *more):
+FEW = ("--cells", "lstm,gru", "--baselines", "ngram", "--seeds", 2)
+
+
+def command(data, out, *more, cells=FEW):
     files = ("--train", data / "classify.train.txt", "--test", data / "classify.dev.txt")
-    cells = ("--cells", "lstm,gru", "--baselines", "ngram", "--seeds", 2)
     return [str(one) for one in ("compare", "classify", *files, *cells, *SMALL, "--out", out, *more)]
 
 
@@ -31,6 +35,13 @@ def found_in(answer):
         for key in ("tokens_per_second", "seconds"):
             one.pop(key)
     return found
+
+
+def lines_of(answer):
+    """The table, but for how fast and how long."""
+    head, *rows = [line.split() for line in answer.out.splitlines()[:-1]]
+    places = [head.index(key) + 1 for key in ("tokens/s", "seconds")]  # rows begin with a name
+    return [head, *([cell for place, cell in enumerate(row) if place not in places] for row in rows)]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +54,9 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def compared(data, tmp_path_factory):
     out = tmp_path_factory.mktemp("compared") / "out"
-    answer = elman(*command(data, out, "--json", "--jobs", 2))
+    with pytest.MonkeyPatch.context() as patch:
+        quickly(patch)
+        answer = elman(*command(data, out, "--json", "--jobs", 2))
     assert answer.code == 0, answer.err
     return out, found_in(answer), answer
 
@@ -62,18 +75,51 @@ def test_table_page_json_and_latex(compared):
     assert (out / "comparison.tex").read_text("utf-8").count(r"\\") == 4
 
 
-@pytest.mark.slow
-def test_killed_it_goes_on_to_the_same_table(data, compared, tmp_path):
-    out, draw = tmp_path / "out", random.Random(4)
-    said = command(data, out, "--json", "--jobs", 2)
+def killed(said, monkeypatch, seconds):
+    """The answer of a comparison that is killed three times, and then seen to its end."""
+    draw = random.Random(4)
     for _ in range(3):
         with subprocess.Popen(
             [*COMMAND, *said], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
-            time.sleep(2 + 4 * draw.random())
+            time.sleep(seconds * (1 + 2 * draw.random()))
+            assert process.poll() is None, "it was over before it was killed"
             process.send_signal(draw.choice((signal.SIGKILL, signal.SIGTERM)))
+    quickly(monkeypatch)
+    time.sleep(1)  # those that lost their parent save themselves
     answer = elman(*said)
     assert answer.code == 0, answer.err
+    return answer
+
+
+@pytest.mark.slow
+def test_killed_it_goes_on_to_the_same_table(data, compared, tmp_path, monkeypatch):
+    answer = killed(command(data, tmp_path / "out", "--json", "--jobs", 2), monkeypatch, 2)
+    assert found_in(answer) == compared[1]
+
+
+@pytest.mark.skipif(not LONG, reason="twenty trainings, twice: minutes; ELMAN_LONG=1 asks for them")
+def test_four_cells_and_five_seeds_killed_three_times(data, tmp_path, monkeypatch):
+    cells = ("--cells", "elman,gru,lstm,mgu", "--seeds", 5)
+    said = ("--json", "--jobs", 2)
+    undisturbed = elman(*command(data, tmp_path / "undisturbed", *said, cells=cells))
+    assert undisturbed.code == 0, undisturbed.err
+    answer = killed(command(data, tmp_path / "killed", *said, cells=cells), monkeypatch, 15)
+    assert found_in(answer) == found_in(undisturbed)
+    assert len(found_in(answer)["results"]) == 4
+    assert lines_of(answer) == lines_of(undisturbed)
+    latex = [(tmp_path / name / "comparison.tex").read_text() for name in ("killed", "undisturbed")]
+    assert [line.split("&")[:5] for line in latex[0].split("\n")] == [
+        line.split("&")[:5] for line in latex[1].split("\n")
+    ]
+
+
+@pytest.mark.slow
+def test_a_kill_between_plan_and_settings_loses_nothing(data, compared, tmp_path):
+    shutil.copytree(compared[0], tmp_path / "out", symlinks=True)
+    for path in (tmp_path / "out").glob("*.toml"):
+        path.unlink()
+    answer = elman(*command(data, tmp_path / "out", "--json", "--jobs", 2))
     assert found_in(answer) == compared[1]
 
 

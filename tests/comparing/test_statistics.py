@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from elman.comparing.results import Comparison, Result
 from elman.comparing.statistics import differences, interval, t_inside, t_quantile
 
 SIMULATED = 1000
@@ -36,6 +37,30 @@ def test_figures_that_are_skewed_or_of_unequal_spread_do_not_mislead():
 
 def test_a_better_network_is_found():
     assert called(lambda noise, one: noise.gauss(1.5 * one, 0.3)) >= 0.95
+
+
+@pytest.mark.parametrize("higher_is_better", [True, False])
+def test_what_is_told_of_a_comparison_is_as_true(higher_is_better):
+    def told(ahead):
+        """The shares of comparisons in which the better is called so, and in which the other is."""
+        right = wrong = 0
+        for number in range(SIMULATED):
+            noise = random.Random(number)
+            shared = [noise.gauss(80, 1) for _ in range(5)]
+            figures = {
+                "better": [one + noise.gauss(ahead, 0.3) for one in shared],
+                "other": [one + noise.gauss(0, 0.3) for one in shared],
+            }
+            results = [Result(name, 1, values, 1, 1, 1, []) for name, values in figures.items()]
+            found = Comparison("", "accuracy", "", "updates", 5, higher_is_better, results)
+            right += found.better_than("better") == ["other"]
+            wrong += found.better_than("other") == ["better"]
+        return right / SIMULATED, wrong / SIMULATED
+
+    right, wrong = told(1.5 if higher_is_better else -1.5)
+    assert right >= 0.95
+    assert wrong == 0
+    assert sum(told(0)) <= 0.07
 
 
 def test_one_seed_says_nothing():

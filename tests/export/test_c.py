@@ -1,7 +1,10 @@
 """A model as one C file answers as the model does, and stays within its memory."""
 
+import os
+import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,9 +16,11 @@ from elman.export.c import compiler, program_text
 from elman.export.exporting import export
 from elman.export.options import ExportOptions
 from elman.export.parity import Line
+from elman.tasks.seq2seq_defaults import ending_features
 from export_models import LABELS, SOURCES, tiny
 
 ASKED = [*SOURCES[:7], "Ünseen WÖRDS ς İ ǅ", "x", "  z  ", '(a) "bad, day" l\'été...']
+ASKED += ["kutya N;ACC;PL", "a;b", " N;;x ß;", ";", "ss " * 40 + "s" * 300]
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror")
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 
@@ -35,7 +40,17 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     ("classify", {"text__unit": "character", "model__multilabel": True, "evaluation__threshold": 0.3}),
     ("tag", SMALL),
     ("tag", {"model__cell": "layer_norm_lstm", "text__lowercase": True, "model__affixes": 2}),
+    (
+        "seq2seq",
+        {
+            "text__unit": "character",
+            "text__source__whole": ending_features(";"),
+            "decoding__copy_unknown": True,
+            "text__min_count": 4,
+        },
+    ),
     ("lm", {"text__unit": "byte", "model__zoneout": 0.1, "model__initial_state": "learned"}),
+    ("lm", {"text__unit": "word", "model__adaptive_softmax": True, "model__tied": False}),
     ("lm", {"text__unit": "wordpunct"}),
     ("class2seq", {"text__classes": "features", "model__cell": "gru"}),
 ]
@@ -69,21 +84,72 @@ def test_it_compiles_without_a_warning_or_a_library(tmp_path: Path) -> None:
     assert not {"malloc", "free", "printf", "expf", "exp"} & set(undefined.stdout.split())
 
 
+ODD = [
+    ("classify", {}),
+    ("seq2seq", {"text__unit": "bpe", "text__vocabulary_size": 300, "text__lowercase": True}),
+    ("tag", SMALL),
+    ("lm", {"text__unit": "wordpunct"}),
+    ("seq2seq", {"text__unit": "character"}),
+    ("lm", {"text__unit": "byte"}),
+    ("class2seq", {"text__classes": "features"}),
+]
+LONG = int(os.environ.get("ELMAN_FUZZ", "0"))  # lines for each of them
+PIECES = [
+    *map(str.encode, "aZéΣς0٣ ß_<>/'’\"日ไ\u200d🏽\u0301\u2028\u0085\t.,;-"),
+    b"www.",
+    b"http://",
+    b"a@b.c",
+    b" \xce\xa3",
+]
+PIECES += [
+    b"\0",
+    b"\r",
+    b"\xff",
+    b"\xc3",
+    b"\xed\xa0\x80",
+    b"\xf0\x9f\x98",
+    b"\xef\xbb\xbf",
+    b"\xf4\x90\x80\x80",
+]
+
+
+def odd_line(random: Random) -> bytes:
+    """Bytes at random, or what readers trip over; now and then without end."""
+    kind = random.random()
+    if kind < 0.2:
+        return random.randbytes(random.randrange(40)).replace(b"\n", b"")
+    if kind < 0.9:
+        few = PIECES[:-8] if kind < 0.7 else PIECES
+        return b"".join(random.choices(few, k=random.randrange(30)))
+    if kind < 0.9995:
+        return random.choice(SOURCES).encode() + b"".join(random.choices(PIECES[:20], k=3))
+    return b"".join(random.choices(PIECES[:-8], k=3)) * random.choice((700, 9_000, 12_000, 150_000))
+
+
 @pytest.mark.slow
-def test_odd_lines_are_answered_or_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("task", "settings"), ODD if LONG else ODD[:2])
+def test_odd_lines_are_answered_or_refused(tmp_path: Path, task: str, settings: dict[str, Any]) -> None:
     """Under the sanitizers: bytes at random, NUL, no UTF-8, and lines without end."""
-    folder = exported(tmp_path, "classify", ExportOptions(max_length=50), {})
+    folder = exported(tmp_path, task, ExportOptions(), settings)
     flags = ["-std=c99", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
     subprocess.run([compiler(), *flags, "model.c", "-o", "model"], cwd=folder, check=True)
-    random = Random(1)
-    lines = [random.randbytes(random.randrange(30)).replace(b"\n", b"") for _ in range(500)]
-    lines += [text.encode() for text in ASKED] + [b"\0", b"\xff", b"", b"\r", b"a" * 51, b"a" * 1_000_000]
-    found = subprocess.run([folder / "model"], input=b"\n".join(lines) + b"\n", capture_output=True)
-    assert found.returncode == 3, found.stderr.decode()[-1000:]
-    assert found.stdout.count(b"\n") == len(lines)
-    assert b"not UTF-8" in found.stderr
-    assert b"a NUL character" in found.stderr
-    assert b"longer than this model reads" in found.stderr
+    most = int(re.search(r"MOST_BYTES (\d+)", (folder / "model.c").read_text(encoding="utf-8"))[1])  # type: ignore[index]
+    edges = [b"\0", b"\xff", b"", b"\r", b"a" * 1_000_000]
+    edges += [one * (most // len(one)) for one in (b"a", b"a ", b"a.", b"www.", "Σ".encode(), b"ab'", b"-")]
+    random, said = Random(1), set[bytes]()
+    for first in range(0, max(LONG, 500), 20_000):
+        lines = [odd_line(random) for _ in range(min(20_000, max(LONG, 500) - first))] + (
+            [] if first else edges
+        )
+        began = time.perf_counter()
+        found = subprocess.run([folder / "model"], input=b"\n".join(lines) + b"\n", capture_output=True)
+        assert found.returncode == 3, found.stderr.decode()[-1000:]
+        many = found.stdout.count(b"\n")
+        assert many == len(lines) or (task == "lm" and many > len(lines))  # which writes several
+        said |= {line.partition(b": ")[2] for line in found.stderr.split(b"\n")}
+        if LONG:
+            print(f"{task} {first + len(lines):,} lines, {time.perf_counter() - began:.1f} s", flush=True)
+    assert said >= {b"not UTF-8", b"a NUL character", b"longer than this model reads"}
 
 
 @pytest.mark.slow

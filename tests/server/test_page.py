@@ -2,21 +2,14 @@
 
 import json
 import re
-import threading
 from urllib.parse import unquote
 
 import pytest
-import uvicorn
 
 from chromium import BROWSER, Chromium
 from elman.inspection.inspection import Question
-from elman.server.app import make_app
-from elman.server.auth import Gate
-from elman.server.forwarding import Siblings
-from elman.server.front import Front
 from elman.server.page import ASSETS
-from elman.server.protocol import GuardedProtocol
-from elman.server.serving import Options, bound, make_service
+from served import Served
 from tiny_tasks import DATA, descend, ready, save
 
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium on this machine")
@@ -61,21 +54,12 @@ def server(tmp_path_factory):
         one = ready(name, folder, {"model.hidden": 5})
         descend(one, 40)
         runs[name] = save(one, folder / name)
-    service = make_service(Options(runs), 0)
-    troubled = Troubled(Front(make_app(service), service, Gate(), Siblings(0, None)))
-    config = uvicorn.Config(
-        troubled, http=GuardedProtocol, ws="none", lifespan="off", log_level="error", access_log=False
-    )
-    listening, running = bound("127.0.0.1", 0), uvicorn.Server(config)
-    thread = threading.Thread(target=running.run, args=([listening],))
-    thread.start()
-    troubled.address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
-    troubled.predictors = {name: run.predictor for name, run in service.runs.items()}
+    one = Served(runs, Troubled)
+    troubled = one.app
+    troubled.address = one.address
+    troubled.predictors = {name: run.predictor for name, run in one.service.runs.items()}
     yield troubled
-    running.should_exit = True
-    thread.join()
-    service.thread.close()
-    listening.close()
+    one.close()
 
 
 @pytest.fixture(scope="module")

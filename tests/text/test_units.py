@@ -13,7 +13,10 @@ from elman.config import VocabularySettings
 from elman.errors import ArgumentError, RunError, UnknownNameError
 from elman.registry import UNITS
 from elman.text.fields import TextField
+from elman.text.units import bpe
 from elman.text.units.base import Unit, empty_unit, unit_from_json, unit_to_json
+from elman.text.units.bpe import BytePair
+from elman.text.units.wordpunct import WordPunct, habit_of, pieces_of
 from elman.text.vocabulary import MARKERS, UNKNOWN, Vocabulary
 
 TRAINING = [
@@ -308,3 +311,47 @@ def test_tokenizers_are_imported_for_bpe_only():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_pieces_that_are_kept_are_those_of_the_whole_text():
+    chance = random.Random(5)
+    unit = BytePair()
+    signs = ["a", "b", "é", "the", "'s", "'", ".", "1", "12", "-", "日本", "\N{GRINNING FACE}", "…", "W"]
+    white = [" "] * 12 + ["  ", "\t", "\u00a0", "\u2003", "\u3000", "\x1c", "\x85", "\u200b", "\n", "   "]
+
+    def text():
+        return "".join(
+            chance.choice(white) if chance.random() < 0.4 else chance.choice(signs) for _ in range(30)
+        )
+
+    unit.learn((text() for _ in range(300)), 400)
+    for one in [*(text() for _ in range(3000)), "", " ", "a", " a", "a ", "a  b", "a b"]:
+        assert unit.cut(one) == unit.tokenizer.encode(one, add_special_tokens=False).tokens, repr(one)
+
+
+def test_a_unit_learns_from_a_part_of_many_texts(monkeypatch):
+    monkeypatch.setattr(bpe, "LETTERS", 100)
+    assert bpe.thinned(f"{n:03}" for n in range(33)) == [f"{n:03}" for n in range(33)]
+    assert bpe.thinned(f"{n:03}" for n in range(1000)) == [f"{n:03}" for n in range(0, 1000, 32)]
+
+
+def test_short_ways_cut_as_the_pattern_does():
+    unit = WordPunct()
+    for run in (
+        "a",
+        "ab",
+        "ab.",
+        "a.",
+        "ab..",
+        "ab,",
+        "www.",
+        "www",
+        "ab'",
+        "U.S.",
+        "http:",
+        "x:",
+        "ab!?",
+        "é.",
+    ):
+        assert [piece for piece, _ in unit._pieces(run)] == [*pieces_of(run)]
+        assert unit._pieces(run) == [(piece, habit_of(piece)) for piece in pieces_of(run)]

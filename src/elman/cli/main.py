@@ -22,6 +22,7 @@ COMMANDS = (
     "generate",
     "score",
     "compare",
+    "tune",
     "runs",
     "init",
     "corpora",

@@ -15,6 +15,11 @@ Asked = Annotated[
     str, typer.Argument(help="A text a line, or a .csv, .tsv, .jsonl, .conll, .conllu file; - is stdin.")
 ]
 Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting, as model.hidden=200.")]
+TrainFiles = Annotated[list[str], typer.Option(help="Training file; repeatable.")]
+TrainTargets = Annotated[list[str], typer.Option(help="Second, line-aligned training file.")]
+DevFiles = Annotated[list[str], typer.Option(help="Validation file; a part is held out without.")]
+DevTargets = Annotated[list[str], typer.Option(help="Second, line-aligned validation file.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Trainings at a time; unset, a core each.")]
 Format = Annotated[
     str | None,
     typer.Option(

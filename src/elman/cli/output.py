@@ -121,6 +121,18 @@ def measures_table(measures: Mapping[str, Json]) -> str:
     return "\n".join(f"  {name:<{width}}  {value:{forms[name]}}" for name, value in rows)
 
 
+def aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    """Names to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            f"{cell:<{width}}" if place in (0, len(row) - 1) else f"{cell:>{width}}"
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
 def span(bucket: Bucket) -> str:
     """ "3–7", or "3" where it is one length."""
     first, last = bucket["shortest"], bucket["longest"]

@@ -58,14 +58,16 @@ def contenders(cells: Sequence[str], tried: Sequence[str], comparators: Sequence
     return found
 
 
-def entries(common: Config, given: Sequence[Contender], equal: str) -> tuple[list[Entry], bool]:
-    """All settings of each, and whether a higher figure is better.
+def entries(common: Config, given: Sequence[Contender], equal: str, threads: int) -> tuple[list[Entry], bool]:
+    """All settings of each, and whether a higher figure is better; ``threads``: of each training, at most.
 
     What the data choose for the first one is the others', too. A comparator without
     recurrence chooses its own: few of the first one's settings mean anything to it.
     """
     first, *others = given
     prepared = prepare(make_task(with_settings(common, first)))
+    if common.training.threads is None:
+        prepared.task.config = with_threads(prepared.task.config, threads)
     frozen = frozen_settings(prepared, equal)
     size = parameters_of(prepared.task, frozen)
     found = [Entry(first.name, frozen, size)]
@@ -82,6 +84,11 @@ def entries(common: Config, given: Sequence[Contender], equal: str) -> tuple[lis
             config = changed(config, {"model.hidden": fitting_width(prepared.task, config, size)})
         found.append(Entry(one.name, config, parameters_of(prepared.task, config)))
     return found, chosen_metric(prepared.task)[1]
+
+
+def with_threads(config: Config, most: int) -> Config:
+    """The same settings for one of several processes that share the cores."""
+    return changed(config, {"training.threads": min(most, config.training.threads or most)})
 
 
 def with_settings(config: Config, one: Contender) -> Config:

@@ -2,6 +2,7 @@
 
 from elman.config.checking import changed, validate
 from elman.config.describing import describe
+from elman.config.ranges import Among, Around, Near, Numbers, Range, Search, Value, Values
 from elman.config.reading import (
     check_read,
     given_keys,

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from elman.config.ranges import Search
 from elman.config.values import (
     Count,
     Files,
@@ -328,6 +329,8 @@ class Config(Section):
     """All settings of a run; a task replaces sections by its own, and adds those that it alone has."""
 
     usable: ClassVar[Mapping[str, Callable[[], Collection[str]]]] = {}  # parts by key, where not all fit
+
+    search: ClassVar[Search] = {}  # what elman tune tries of settings that nobody said
 
     task: Annotated[str, PartOf(TASKS)] = Field(description="lm, tag, classify, seq2seq or class2seq")
     data: DataSettings = DataSettings()

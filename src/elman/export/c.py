@@ -44,8 +44,8 @@ def write(predictor: Predictor, folder: Path, options: ExportOptions) -> None:
     write_text(folder / f"{options.name}.c", text)
 
 
-def program_text(predictor: Predictor, options: ExportOptions, *, traced: bool = False) -> tuple[str, str]:
-    """The header and the C file of a model; ``traced``: it keeps where attention looked."""
+def written_program(predictor: Predictor, options: ExportOptions, *, traced: bool = False) -> Program:
+    """All that the C of a model consists of; ``traced``: it can tell what led to an answer."""
     emit = TASKS.get(predictor.config.task)
     if emit is None:
         raise ExportError(
@@ -55,6 +55,19 @@ def program_text(predictor: Predictor, options: ExportOptions, *, traced: bool =
     program.field("ids", options.max_length, "int32_t")
     predictor.model.eval()
     emit(program, predictor, options.max_length)
+    if traced:
+        lines = [f"if (cell == {i}) return m->{one.field};" for i, one in enumerate(program.traces)]
+        program.define(
+            "static float *trace_of(Memory *m, int cell)", [*lines, "(void)m, (void)cell;", "return 0;"]
+        )
+    return program
+
+
+def program_text(
+    predictor: Predictor, options: ExportOptions, program: Program | None = None
+) -> tuple[str, str]:
+    """The header and the C file of a model."""
+    program = program or written_program(predictor, options)
     name, upper = options.name, options.name.upper()
     bytes_ = max(4096, BYTES * options.max_length)
     longest = program.longest_text
@@ -79,7 +92,7 @@ def program_text(predictor: Predictor, options: ExportOptions, *, traced: bool =
         "",
         "/* All that one answer needs besides the weights: have one for each thread. */",
         f"typedef struct {name}_memory {{",
-        *(f"  {field}" for field in program.fields.values()),
+        *(f"  {field.replace('NAME', name)}" for field in program.fields.values()),
         f"}} {name}_memory;",
         "",
         "/* Answer a line of UTF-8: the number of bytes of the answer, which does not end in NUL, or an",

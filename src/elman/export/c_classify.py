@@ -129,6 +129,7 @@ def _pooled(p: Program, pooling: Pooling, E: int, most: int) -> tuple[list[str],
     if type(pooling) is MeanMax:
         return [*mean, *largest(E)], to
     if isinstance(pooling, AttentionPooling):
+        p.flags |= {"TRACED_POOLING"} if p.traced else set()
         inner = p.field("energy", padded(E))
         p.fields["attended"] = f"float attended[{most}];"
         v = p.vector(pooling.v.weight[0])

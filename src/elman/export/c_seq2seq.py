@@ -12,7 +12,7 @@ from elman.attention.location import Location
 from elman.errors import ExportError
 from elman.export.networks import Network, Vectors, bridge_lines, linear
 from elman.export.program import Program, padded
-from elman.export.searching import define_search
+from elman.export.searching import define_search, tracing_begins, tracing_ends
 from elman.export.texts import check_field, define_copying, define_joiner, define_reader
 from elman.layers.bridge import Bridge
 from elman.models.seq2seq import Seq2Seq as Model
@@ -215,7 +215,9 @@ def emit_seq2seq(program: Program, predictor: Predictor, most: int) -> None:
             "encoder_read(m, count);",
             *(["remember(m);"] if attending is not None else []),
             *begin,
+            *tracing_begins(program),
             f"written = search(m, {task.target.vocabulary.id(START)}, {length});",
+            *tracing_ends(program, task.target.vocabulary.id(START), "0"),
             "m->numbers[0] = m->log_probability;",
             "m->number_count = 1;",
             "target_join(m, m->written, written, out);",

@@ -124,7 +124,7 @@ class WordReader:
         p, weight, spelling = self.program, self.words.letters.weight, self.words.spelling
         assert weight is not None
         assert spelling is not None
-        table, network = p.table(weight), Network(p, "spelling", spelling)
+        table, network = p.table(weight), Network(p, "spelling", spelling, shown=False)
         p.define(
             "static void spelling_input(Memory *m, int t, float *x)", [p.row("x", table, "m->letters[t]")]
         )

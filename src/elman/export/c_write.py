@@ -7,8 +7,16 @@ from torch import nn
 from elman.errors import ExportError
 from elman.export.networks import Network, Vectors, linear
 from elman.export.program import Program, padded
-from elman.export.searching import define_search
-from elman.export.texts import check_field, define_classes, define_joiner, define_reader, define_vocabulary
+from elman.export.searching import define_search, tracing_begins, tracing_ends
+from elman.export.texts import (
+    BY_NUMBER,
+    check_field,
+    define_classes,
+    define_joiner,
+    define_reader,
+    define_vocabulary,
+)
+from elman.models.adaptive_softmax import AdaptiveSoftmax
 from elman.models.generator import Generator
 from elman.models.language_model import LanguageModel
 from elman.predictor import Predictor
@@ -38,11 +46,11 @@ def emit_lm(program: Program, predictor: Predictor, most: int) -> None:
         raise ExportError(
             f"the language model {type(model).__name__} cannot be exported; it is no recurrent network"
         )
-    if model.adaptive is not None:
-        raise ExportError("model.adaptive_softmax cannot be exported")
     field = task.field
     check_field(field, "text")
     define_reader(program, field, "source", most)
+    if field.unit_name in BY_NUMBER:
+        define_vocabulary(program, "SOURCE_VOCABULARY", field.vocabulary.tokens)  # for ``NAME_token``
     vectors, network = Vectors(program, model.tokens), Network(program, "network", model.encoder.network)
     if model.encoder.network.bidirectional:
         raise ExportError("a language model of both directions cannot be exported")
@@ -54,12 +62,15 @@ def emit_lm(program: Program, predictor: Predictor, most: int) -> None:
     if model.bridge is not None:
         at = program.field("bridged", padded(model.bridge.out_features))
         lines += program.affine(at, "m->y", *linear(program, model.bridge))
-    weight, bias = model.tokens.embedding.weight if model.tied else model.weight, model.bias
-    assert weight is not None
-    assert bias is not None
     V = len(field.vocabulary)
-    lines += program.affine("log_probs", at, program.matrix(weight.t()), program.bias(bias))
-    lines.append(f"log_softmax(log_probs, {V});")
+    if model.adaptive is not None:
+        lines += _adaptive(program, model.adaptive, at)
+    else:
+        weight, bias = model.tokens.embedding.weight if model.tied else model.weight, model.bias
+        assert weight is not None
+        assert bias is not None
+        lines += program.affine("log_probs", at, program.matrix(weight.t()), program.bias(bias))
+        lines.append(f"log_softmax(log_probs, {V});")
     longest = predictor.decoding.max_length or LONGEST  # type: ignore[union-attr]
     define_search(program, predictor, lines, state=network.total_state, longest=longest)
     end = field.vocabulary.id(END)
@@ -102,13 +113,36 @@ def emit_lm(program: Program, predictor: Predictor, most: int) -> None:
         "static int respond(Memory *m, const uint8_t *text, size_t length, Output *out)",
         [
             *read,
+            *tracing_begins(program),
+            "m->count = count;",
             "for (int t = 0; t < count; t++) {",
             "  step(m, token, state, m->log_probs);",
             "  token = m->ids[t];",
             "}",
-            *_written("source", "token", str(longest)),
+            *_written("source", "token", str(longest), tracing_ends(program, start, "count")),
         ],
     )
+
+
+def _adaptive(program: Program, adaptive: AdaptiveSoftmax, y: str) -> list[str]:
+    """Log-probabilities of frequent tokens, and of the others by their clusters."""
+    cutoffs, head = adaptive.cutoffs, adaptive.softmax.head
+    to = program.field("head", padded(head.out_features))
+    lines = program.affine(to, y, *linear(program, head))
+    lines += [f"log_softmax({to}, {head.out_features});", f"copy(log_probs, {to}, {cutoffs[0]});"]
+    for number, tail in enumerate(adaptive.softmax.tail):
+        narrow, wide = tail.children()
+        assert isinstance(narrow, nn.Linear)
+        assert isinstance(wide, nn.Linear)
+        inner = program.field(f"narrow_{number}", padded(narrow.out_features))
+        outer = program.field(f"cluster_{number}", padded(wide.out_features))
+        lines += program.affine(inner, y, *linear(program, narrow))
+        lines += program.affine(outer, inner, *linear(program, wide))
+        lines.append(f"log_softmax({outer}, {wide.out_features});")
+        share = f"{to}[{cutoffs[0] + number}]"
+        goal = f"log_probs[{cutoffs[number]} + k]"
+        lines.append(f"for (int k = 0; k < {wide.out_features}; k++) {goal} = {share} + {outer}[k];")
+    return lines
 
 
 def emit_class2seq(program: Program, predictor: Predictor, most: int) -> None:
@@ -189,14 +223,19 @@ def emit_class2seq(program: Program, predictor: Predictor, most: int) -> None:
     first = field.vocabulary.index[field.start]
     program.define(
         "static int respond(Memory *m, const uint8_t *text, size_t length, Output *out)",
-        [*body, *_written("target", str(first), str(longest))],
+        [
+            *body,
+            *tracing_begins(program),
+            *_written("target", str(first), str(longest), tracing_ends(program, first, "0")),
+        ],
     )
 
 
-def _written(name: str, first: str, longest: str) -> list[str]:
+def _written(name: str, first: str, longest: str, traced: list[str]) -> list[str]:
     return [
         "{",
         f"  const int written = search(m, {first}, {longest});",
+        *(f"  {line}" for line in traced),
         "  m->numbers[0] = m->log_probability;",
         "  m->number_count = 1;",
         f"  {name}_join(m, m->written, written, out);",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor
 from elman.cells.base import Cell
 from elman.cells.layer_norm_lstm import LayerNormLSTM
 from elman.errors import ElmanError, ExportError
-from elman.export.program import Matrix, Program, padded
+from elman.export.program import TRACED, Matrix, Program, Trace, padded
+from elman.inspection.watching import named_equations
 from elman.recurrence.heads import whole_matrix
 from elman.recurrence.operations import REDUCTIONS
 from elman.recurrence.phases import RECURRENT, Phase, expand, schedule
@@ -28,8 +30,16 @@ class CellStep:
     workspace. output: the text of its output at unit u, given s.
     """
 
-    def __init__(self, program: Program, name: str, cell: Cell, zoneout: Mapping[str, float]) -> None:
+    def __init__(
+        self, program: Program, name: str, cell: Cell, zoneout: Mapping[str, float], *, traced: bool = False
+    ) -> None:
         equations = cell.equations
+        self.traced, self.gates = traced, list[str]()  # named values that are written down beside the states
+        if traced and equations is not None:
+            equations, named = named_equations(cell)
+            self.gates = [one for one in named if one not in equations.states and _is_wide(named[one])]
+            more = tuple(named[one] for one in self.gates)
+            equations = replace(equations, results=equations.results + more)
         own = type(cell) is not LayerNormLSTM and type(cell).project is not Cell.project
         if equations is None or own:
             raise ExportError(f"{type(cell).__name__} computes its input parts by code of its own")
@@ -52,6 +62,11 @@ class CellStep:
             self._output_body(output),
         )
         self.output_size = self.H
+
+    def trace(self, network: str, layer: int, direction: int) -> Trace:
+        names = [*self.gates, *self.states]
+        cell = type(self.cell).__name__
+        return Trace(network, layer, direction, cell, self.H, names, len(self.states), f"{self.name}_trace")
 
     # What it reads
 
@@ -110,21 +125,35 @@ class CellStep:
                     scalars,
                 )
         lines += self._kept_apart(leaves)
-        new = []
-        for i, node in enumerate(self.equations.results):
-            to = f"s + {i * self.wide}"
-            if node.value is not None:
-                new.append(f"fill({to}, {constant(node.value)}, {self.H});")
-            else:
-                new.append(f"copy({to}, {self._place[node.index]}, {self.H});")
+        count = len(self.states)
+        new = [
+            self._put(f"s + {i * self.wide}", node) for i, node in enumerate(self.equations.results[:count])
+        ]
+        if self.traced:
+            lines += self._written_down()
         head = [f"float *restrict const w = {self._workspace()};"] if self._used else []
         if scalars:
             head.append(f"float {', '.join(f'r{n.index} = 0.0f' for n in scalars)};")
         unused = [f"(void){name};" for name in ("m", "x") if not self._reads(name, lines)]
         return [*head, *unused, *lines, *new]
 
+    def _put(self, to: str, node: Node) -> str:
+        if node.value is not None:
+            return f"fill({to}, {constant(node.value)}, {self.H});"
+        return f"copy({to}, {self._place[node.index]}, {self.H});"
+
+    def _written_down(self) -> list[str]:
+        """Gates, then states, where somebody asked for them."""
+        count = len(self.states)
+        nodes = [*self.equations.results[count:], *self.equations.results[:count]]
+        size = len(nodes) * self.H
+        to = self.program.field(f"{self.name}_trace", TRACED * size)
+        lines = [self._put(f"to + {i * self.H}", node) for i, node in enumerate(nodes)]
+        head = ["if (m->tracing && m->moment >= 0 && m->moment < TRACED) {"]
+        return [*head, f"  float *to = {to} + m->moment * {size};", *(f"  {line}" for line in lines), "}"]
+
     def _reads(self, name: str, lines: Sequence[str]) -> bool:
-        return bool(self._used) if name == "m" else any("x[" in line for line in lines)
+        return bool(self._used or self.traced) if name == "m" else any("x[" in line for line in lines)
 
     def _workspace(self) -> str:
         return self.program.field(f"{self.name}_work", self._used * self.wide + padded(self._used))
@@ -201,6 +230,8 @@ class CellStep:
             text = dict(zip((n.index for n in roots), names, strict=True))
             if not dim:
                 for node in plain:
+                    if not self._outlives(node, nodes, loop_of):
+                        continue
                     scalars.append(node)
                     inside.append(f"r{node.index} = {text[node.index]};")
                     known[node.index] = f"r{node.index}"
@@ -252,6 +283,11 @@ class CellStep:
             f"  y[u] = {name};",
             "}",
         ]
+
+
+def _is_wide(node: Node) -> bool:
+    """Is it a number for each unit?"""
+    return node.dim == "H" and node.value is None
 
 
 def _assigned(name: str, value: str, truth: bool) -> str:

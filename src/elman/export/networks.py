@@ -20,12 +20,14 @@ class Network:
     """An RNN of the program.
 
     ``advance(x, s, y)`` is one step of all layers in one direction; ``read`` a function over a sequence.
+    shown: what it does is written down where the program is traced.
     """
 
-    def __init__(self, program: Program, name: str, rnn: nn.Module) -> None:
+    def __init__(self, program: Program, name: str, rnn: nn.Module, *, shown: bool = True) -> None:
         if not isinstance(rnn, RNN):
             raise ExportError(f"the network {type(rnn).__name__} is not recurrent")
         self.program, self.name, self.rnn = program, name, rnn
+        self.traced = traced = shown and program.traced
         rates = rnn.regularisers.zoneout_rates(rnn.cell_class.state)
         self.steps: list[list[CellStep]] = []
         self.inputs: list[list[tuple[Matrix, str | None] | None]] = []
@@ -34,7 +36,11 @@ class Network:
         self.starts: list[list[str | None]] = []
         for depth in range(rnn.layers):
             cells = [one for one in rnn.cells[depth].children() if isinstance(one, Cell)]
-            made = [CellStep(program, f"{name}_{depth}{d}", cell, rates) for d, cell in enumerate(cells)]
+            made = [
+                CellStep(program, f"{name}_{depth}{d}", cell, rates, traced=traced)
+                for d, cell in enumerate(cells)
+            ]
+            program.traces += [step.trace(name, depth, d) for d, step in enumerate(made) if traced]
             self.steps.append(made)
             self.inputs.append([self._projection(cell) for cell in cells])
             self.starts.append(
@@ -142,12 +148,14 @@ class Network:
                 if depth == deepest and not kept:
                     y = f"{last} + {offset}"
                 body = [f"{name}_input(m, t, {x});"] if depth == 0 else []
+                body += ["m->moment = t;"] if self.traced else []
                 body += self._step(depth, direction, at, s, y)
                 lines += [f"for ({order}) {{", *(f"  {line}" for line in body), "}"]
                 if depth == deepest:
                     lines.append(f"{step.name}_output({s}, {last} + {offset});")
                 offset += step.H
                 place += self.state_size(depth)
+        lines += ["m->moment = -1;"] if self.traced else []
         p.define(f"static void {name}_read(Memory *m, int count)", lines)
 
     def read_states(self, depth: int, direction: int) -> str:

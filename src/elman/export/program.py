@@ -13,6 +13,7 @@ from torch import Tensor
 
 COLUMNS = 32  # of a panel, as in runtime.c
 PER_LINE = 16  # numbers in a line of an array
+TRACED = 300  # steps that are written down
 
 Floats = NDArray[np.float32]
 Whole = NDArray[np.integer]
@@ -28,6 +29,19 @@ class Matrix(NamedTuple):
     scales: str = ""
 
 
+class Trace(NamedTuple):
+    """A cell that writes down what it does: at each step all of its units, name by name."""
+
+    network: str
+    layer: int
+    direction: int
+    cell: str
+    units: int
+    names: list[str]
+    states: int  # of the names, the last ones
+    field: str
+
+
 def padded(width: int) -> int:
     """The columns of whole panels, which buffers for products must have."""
     return -(-width // COLUMNS) * COLUMNS
@@ -36,8 +50,9 @@ def padded(width: int) -> int:
 class Program:
     """Collects what the C file of a model consists of.
 
-    Weights of matrices are rounded to 8 bits if ``int8`` says so; vectors stay as they are. ``traced``:
-    where attention looked is kept.
+    Weights of matrices are rounded to 8 bits if ``int8`` says so; vectors stay as they are. ``traced``: where
+    ``m->tracing`` asks, gates, states, attention and what was probable at the first ``TRACED`` steps are
+    kept. ``traces`` are the cells that do so.
     """
 
     def __init__(self, *, int8: bool, traced: bool = False) -> None:
@@ -54,6 +69,11 @@ class Program:
         self.most_numbers = 1
         self.copies = False  # outputs may have tokens of the source
         self.repairs = False  # outputs are bytes, which may not be UTF-8
+        self.traces: list[Trace] = []
+        self.first_token: int | None = None  # that a decoder reads
+        if traced:
+            self.tables.append(f"#define TRACED {TRACED}")
+            self.fields |= {"tracing": "int tracing;", "moment": "int moment;"}
         self._floats: list[Floats] = []
         self._bytes: list[NDArray[np.int8]] = []
         self._float_count = self._byte_count = 0

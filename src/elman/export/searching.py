@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from elman.config import strategy_name
 from elman.errors import ExportError
-from elman.export.program import Program, padded, source
+from elman.export.program import TRACED, Program, padded, source
 from elman.predictor import Predictor
+
+TOP = 5  # tokens of each step that are shown with their probabilities
 
 
 def define_search(
@@ -55,12 +57,41 @@ def define_search(
         "tokens": f"int32_t tokens[{beam}];",
         "written": f"int32_t written[{longest}];",
         "log_probability": "double log_probability;",
+        "ended": "int ended;",
     }
     program.fields |= fields
-    if program.traced and beam == 1 and "weights" in program.fields:
-        program.flags.add("TRACED")
-        program.fields["attention"] = f"float attention[{longest * most}];"
-        program.fields["look_count"] = "int look_count;"
     program.most_written = longest
     program.define("static void step(Memory *m, int32_t token, float *state, float *log_probs)", step)
     program.functions.append(source("search.c"))
+    if program.traced:
+        _define_tracing(program, max(1, state), looks=most if "weights" in program.fields else 0)
+
+
+def tracing_begins(program: Program) -> list[str]:
+    """Statements that keep the state before the first step, where the program is traced."""
+    return ["if (m->tracing) copy(m->begun, m->hypotheses[0][0], STATE);"] if program.traced else []
+
+
+def tracing_ends(program: Program, first: int, prompt: str) -> list[str]:
+    """Statements that go through what was written, after a prompt of so many tokens."""
+    program.first_token = first
+    if not program.traced:
+        return []
+    return [f"if (m->tracing) trace_written(m, {first}, {prompt}, written, m->ended);"]
+
+
+def _define_tracing(program: Program, state: int, looks: int) -> None:
+    """``trace_written``: what was written, once more; ``looks``: over so many tokens, if it looks at any."""
+    program.flags |= {"TRACED_STEPS", *(["TRACED_LOOKS"] if looks else [])}
+    program.fields |= {
+        "begun": f"float begun[{state}];",
+        "written_count": "int written_count;",
+        "prompted": "int prompted;",
+        "came": f"int32_t came[{TRACED}];",
+        "chances": f"float chances[{TRACED}];",
+        "top": f"int32_t top[{TRACED * TOP}];",
+        "top_chances": f"float top_chances[{TRACED * TOP}];",
+        "attention": f"float attention[{TRACED * max(1, looks)}];",
+    }
+    program.tables.append(f"#define TOP {TOP}")
+    program.functions.append(source("tracing.c"))

@@ -13,6 +13,7 @@ import numpy as np
 from elman.errors import ExportError
 from elman.export.program import Program, array_text
 from elman.export.program import source as read_source
+from elman.tasks.seq2seq_defaults import SEPARATORS, ending_features
 from elman.text.fields import TextField
 from elman.text.units.byte import VALUES
 from elman.text.units.wordpunct import (
@@ -35,6 +36,7 @@ from elman.text.vocabulary import UNKNOWN
 
 CHARACTERS = range(sys.maxunicode + 1)
 UNITS = ("word", "wordpunct", "character", "byte", "bpe")
+BY_NUMBER = ("byte", "bpe")  # units whose tokens are found without looking at how they are spelt
 COPIED = {"word": "next_word", "character": "next_character", "byte": "next_byte", "wordpunct": ""}
 AFTER = {"none": 0, "space": 1, "same": 2, "turned": 3}
 QUOTES = "\"'`´"
@@ -51,8 +53,17 @@ def check_field(field: TextField, name: str) -> None:
         raise ExportError(f"{name}: text.unit_options cannot be exported")
     if field._remove is not None:
         raise ExportError(f"{name}: text.remove is a regular expression, which cannot be exported")
-    if field.whole:
-        raise ExportError(f"{name}: text.source.whole is a regular expression, which cannot be exported")
+    if field.whole and separator_of(field) is None:
+        raise ExportError(
+            f"{name}: text.source.whole is a regular expression of your own, which cannot be exported"
+        )
+
+
+def separator_of(field: TextField) -> str | None:
+    """What parts the features that end every text, where ``whole`` is the expression that training chose."""
+    if field.unit_name != "character" or field.settings.lowercase:
+        return None
+    return next((one for one in SEPARATORS if field.whole == ending_features(one)), None)
 
 
 def define_vocabulary(program: Program, name: str, tokens: Sequence[str]) -> None:
@@ -86,7 +97,8 @@ def hashed(text: bytes) -> int:
 
 def define_reader(program: Program, field: TextField, name: str, most: int) -> None:
     """``NAME_tokens(m, text, length, ids)``: the numbers of a line's tokens, or an error."""
-    define_vocabulary(program, f"{name.upper()}_VOCABULARY", field.vocabulary.tokens)
+    if field.unit_name not in BY_NUMBER:
+        define_vocabulary(program, f"{name.upper()}_VOCABULARY", field.vocabulary.tokens)
     define_classes(program, lower=bool(field.settings.lowercase), pieces=field.unit_name == "bpe")
     unknown = field.vocabulary.index.get(UNKNOWN, -1)
     kind, upper = field.unit_name, name.upper()
@@ -96,8 +108,12 @@ def define_reader(program: Program, field: TextField, name: str, most: int) -> N
         lines += ["length = lower_text(text, length, m->text, sizeof m->text);", "text = m->text;"]
     if kind == "bpe":
         _define_merges(program, field, name)
-        program.fields["pieces"] = f"int32_t pieces[{2 * max(4096, 64 * most) + 16}];"
-        body = f"cut_pieces(text, length, &{upper}_MERGES, ids, m->pieces, {most})"
+        room = (2 if field.settings.lowercase else 1) * max(4096, 64 * most) + 16
+        program.fields["pieces"] = (
+            f"struct NAME_piece {{ int32_t number, rank, before, next; }} pieces[{room}];"
+        )
+        program.fields["lowest"] = f"int32_t lowest[{room // 256 + 1}];"
+        body = f"cut_pieces(text, length, &{upper}_MERGES, ids, m->pieces, m->lowest, {most})"
     elif kind == "wordpunct":
         lines += define_cuts(program, most)
         token = f"find_token(&{upper}_VOCABULARY, m->marked, size, {unknown})"
@@ -112,9 +128,11 @@ def define_reader(program: Program, field: TextField, name: str, most: int) -> N
         _define_bytes(program, field, name)
         body = f"cut_bytes(text, length, {upper}_BYTES, ids, {most})"
     else:
-        function = "cut_words" if kind == "word" else "cut_characters"
+        function = "cut_words" if kind == "word" else "cut_features" if field.whole else "cut_characters"
         body = f"{function}(text, length, &{upper}_VOCABULARY, {unknown}, ids, {most})"
     program.flags.add(f"CUTS_{kind.upper()}")
+    if field.whole:
+        program.unicode.append(f"#define SEPARATOR '{separator_of(field)}'")
     if body != "count":
         lines += [f"count = {body};"]
     if field.reverse:
@@ -169,7 +187,7 @@ def define_copying(program: Program, source: TextField, target: TextField, most:
     program.fields["spans"] = f"uint32_t spans[{2 * most}];"
     program.fields["fresh"] = f"uint8_t fresh[{most}];"
     define_vocabulary(program, "COPY_VOCABULARY", target.vocabulary.tokens)
-    unit = COPIED[source.unit_name]
+    unit = "next_feature" if source.whole else COPIED[source.unit_name]
     program.tables += [f"#define next_span {unit}"] if unit else []
     program.tables += [f"#define COPIED {target.vocabulary.id(UNKNOWN)}"]
     program.functions.append(read_source("copying.c"))

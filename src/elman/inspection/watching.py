@@ -25,7 +25,7 @@ from elman.recurrence.contract import NO_NOISE, LoopCell, Noise, Product, State,
 from elman.recurrence.loop import unroll_parts
 from elman.recurrence.replay import Replay
 from elman.recurrence.symbols import Graph, Node, Symbol
-from elman.recurrence.trace import nodes_of, trace
+from elman.recurrence.trace import Equations, nodes_of, trace
 from elman.tensors.rows import fill_padding, zero_padding
 
 
@@ -92,7 +92,11 @@ class WatchedCell:
         self.named: dict[str, Node] = {}
         names = cell.state
         if cell.equations is not None:
-            self.replay, self.named = _read_equations(cell)
+            equations, self.named = named_equations(cell)
+            vectors, matrices = (
+                tuple(getattr(cell, name) for name in own) for own in (cell.vectors, cell.matrices)
+            )
+            self.replay = Replay(cell, equations, vectors, matrices)
             self.replay.held = _held(clamps, self.named)
             names = (*names, *(name for name in self.named if name not in names))
         for clamp in clamps:
@@ -231,7 +235,7 @@ def _one_hot(V: int, ids: Tensor) -> Tensor:
     return F.one_hot(ids, V).double()
 
 
-def _read_equations(cell: Cell) -> tuple[Replay, dict[str, Node]]:
+def named_equations(cell: Cell) -> tuple[Equations, dict[str, Node]]:
     """The equations as R writes them, and the values in them that have a name there: states and variables."""
     graph = Graph()
     codes = {unwrap(own).__code__ for kind in type(cell).__mro__ if (own := vars(kind).get("R")) is not None}
@@ -252,8 +256,7 @@ def _read_equations(cell: Cell) -> tuple[Replay, dict[str, Node]]:
                 named[name] = value.node
             elif named[name] is not value.node:  # a variable that is called as a state, and is not it
                 named[f"{name}*"] = value.node
-    vectors, matrices = (tuple(getattr(cell, name) for name in own) for own in (cell.vectors, cell.matrices))
-    return Replay(cell, equations, vectors, matrices), named
+    return equations, named
 
 
 def _held(clamps: Sequence[Clamp], named: Mapping[str, Node]) -> dict[int, Callable[[Tensor], Tensor]]:

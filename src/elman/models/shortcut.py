@@ -215,6 +215,7 @@ def _count(
     """``log P(n-gram | label)`` and ``log P(label)``, smoothed.
 
     An n-gram has beforehand what its share in all texts says, so that it means nothing where it was not seen.
+    The former less its mean over the labels: the softmax is the same, and sums over a long text stay small.
     """
     K = shape[1]
     each = np.repeat(labels.numpy(), np.diff(np.concatenate([offsets, [len(places)]])))
@@ -222,4 +223,5 @@ def _count(
     sums = torch.from_numpy(flat).view(shape)
     sums = sums + SMOOTHING / K * sums.sum(1, keepdim=True)
     often = torch.bincount(labels, minlength=K).double() + UNSEEN
-    return (sums / sums.sum(0)).log().float(), (often / often.sum()).log().float()
+    logs = (sums / sums.sum(0)).log()
+    return (logs - logs.mean(1, keepdim=True)).float(), (often / often.sum()).log().float()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Request
@@ -47,6 +47,7 @@ def make_app(service: Service) -> FastAPI:
         description="Trained runs, with the state of a stream kept between requests.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # a redirection would name a host that the client said
         responses=PROBLEMS,
     )
     add_problems(app)
@@ -58,7 +59,7 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
-def answer(status: int, message: str, details: Any = ()) -> Response:
+def answer(status: int, message: str, details: Sequence[object] = ()) -> Response:
     headers = {name.decode(): value.decode() for name, value in extra_headers(status)}
     return Response(problem(status, message, details), status, headers, media_type="application/json")
 
@@ -67,7 +68,7 @@ def problem_of(error: Exception) -> Response:
     """What an error of a request is as an answer."""
     if isinstance(error, RequestValidationError):
         details = [
-            {"place": [str(one) for one in e["loc"]], "message": e["msg"]} for e in error.errors()[:20]
+            {"place": [str(one)[:100] for one in e["loc"]], "message": e["msg"]} for e in error.errors()[:20]
         ]
         return answer(422, "; ".join(f"{'.'.join(d['place'])}: {d['message']}" for d in details[:3]), details)
     if isinstance(error, UnknownModelError):
@@ -82,12 +83,14 @@ def problem_of(error: Exception) -> Response:
         found = answer(error.status_code, str(error.detail))
         found.headers.update(error.headers or {})
         return found
-    return answer(422, str(error))
+    if isinstance(error, ElmanError):
+        return answer(422, str(error))
+    return answer(500, "something went wrong here, and the server has written down what")
 
 
 def add_problems(app: FastAPI) -> None:
     kinds = (RequestValidationError, UnknownModelError, GoneError, UnknownSessionError, BusyError)
-    for kind in (*kinds, HTTPException, ElmanError):
+    for kind in (*kinds, HTTPException, ElmanError, Exception):
 
         async def handle(request: Request, error: Exception) -> Response:
             return problem_of(error)
@@ -175,9 +178,9 @@ def add_answers(app: FastAPI, service: Service) -> None:
         "/v1/completions",
         tags=["answers"],
         response_model=schemas.Completion,
-        response_model_exclude_none=False,
+        responses=STREAMED,
     )
-    async def completions(asked: schemas.CompletionRequest) -> Response:
+    async def completions(asked: schemas.CompletionRequest, request: Request) -> Response:
         """Text that goes on from prompts; with ``stream``, by events as OpenAI clients expect."""
         writings = service.writings(asked)
         name, created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
@@ -192,16 +195,19 @@ def add_answers(app: FastAPI, service: Service) -> None:
             events = streamed(service, writings, event, echo=bool(asked.echo))
             return StreamingResponse(events, media_type="text/event-stream")
         choices = []
-        for index, one in enumerate(writings):
-            text = one.prompt if asked.echo else ""
-            while one.finished is None:
-                text += await service.thread.run(one.more)
-            choices.append(schemas.Choice(text=text, index=index, finish_reason=one.finished))
+        with service.written():
+            for index, one in enumerate(writings):
+                text = one.prompt if asked.echo else ""
+                while one.finished is None and not await request.is_disconnected():
+                    text += await service.thread.run(one.more)
+                choices.append(schemas.Choice(text=text, index=index, finish_reason=one.finished))
         read, wrote = sum(one.read for one in writings), sum(len(one.tokens) for one in writings)
         usage = schemas.Usage(prompt_tokens=read, completion_tokens=wrote, total_tokens=read + wrote)
         return Response(event(choices, usage), media_type="application/json")
 
 
+EVENT = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
+STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": EVENT}}}}
 INSPECTED: dict[int | str, dict[str, Any]] = {
     200: {"description": "The inspection.", "content": {"application/json": {"schema": {}}}}
 }
@@ -212,18 +218,19 @@ async def streamed(
 ) -> AsyncIterator[bytes]:
     """Server-sent events: a few tokens each, of the completions in turn."""
     live = dict(enumerate(writings))
-    if echo:
-        for index, one in live.items():
-            yield b"data: " + event([schemas.Choice(text=one.prompt, index=index)]) + b"\n\n"
-    while live:
-        for index, one in [*live.items()]:
-            text = await service.thread.run(one.more, 1)
-            if text or one.finished:
-                choice = schemas.Choice(text=text, index=index, finish_reason=one.finished)
-                yield b"data: " + event([choice]) + b"\n\n"
-            if one.finished:
-                del live[index]
-    yield b"data: [DONE]\n\n"
+    with service.written():
+        if echo:
+            for index, one in live.items():
+                yield b"data: " + event([schemas.Choice(text=one.prompt, index=index)]) + b"\n\n"
+        while live:
+            for index, one in [*live.items()]:
+                text = await service.thread.run(one.more, 1)
+                if text or one.finished:
+                    choice = schemas.Choice(text=text, index=index, finish_reason=one.finished)
+                    yield b"data: " + event([choice]) + b"\n\n"
+                if one.finished:
+                    del live[index]
+        yield b"data: [DONE]\n\n"
 
 
 def together(found: list[bytes]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -36,12 +37,23 @@ class ModelThread:
         self._slow = ThreadPoolExecutor(1, thread_name_prefix="elman-inspect")
         self._waiting = 0
 
-    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def run(self, function: Callable[..., T], *arguments: object) -> T:
         """In turn with all batches."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._quick, function, *arguments)
 
-    async def run_slowly(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def run_soon(self, function: Callable[..., T], *arguments: object) -> T:
+        """In turn with all batches, unless the turn comes too late: then nothing is done."""
+        latest = time.monotonic() + limits.DEADLINE
+
+        def timely() -> T:
+            if time.monotonic() > latest:
+                raise BusyError
+            return function(*arguments)
+
+        return await self.run(timely)
+
+    async def run_slowly(self, function: Callable[..., T], *arguments: object) -> T:
         """Beside them."""
         if self._waiting >= limits.SLOW:
             raise BusyError
@@ -61,7 +73,7 @@ class Batcher:
     """Texts for one model, in batches of at most 32, which wait at most 5 ms for more.
 
     A batch waits only as long as there are fewer texts than the last one had: who is alone is served at
-    once, and who comes again after each answer finds the others.
+    once, and who comes again after each answer finds the others. Long texts make small batches.
     """
 
     def __init__(
@@ -77,8 +89,10 @@ class Batcher:
         self.compute, self.thread = compute, thread
         self.rows, self.wait, self.deadline = rows, wait, deadline
         self._queue: deque[tuple[Job, int]] = deque()
+        self._jobs: deque[Job] = deque()  # in the order of their deadlines, also those that are computed
         self._busy, self._last = False, 1
         self._timer: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
 
     def submit(self, texts: list[Any]) -> asyncio.Future[list[Any]]:
         """The answers to come; the number of requests is bounded where they are accepted."""
@@ -86,8 +100,22 @@ class Batcher:
         future: asyncio.Future[list[Any]] = loop.create_future()
         job = Job(texts, loop.time() + self.deadline, future)
         self._queue.extend((job, place) for place in range(len(texts)))
+        self._jobs.append(job)
+        if self._watch is None:
+            self._watch = loop.call_at(job.deadline, self._expire, loop)
         self._look(loop)
         return future
+
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Tell those whose time is over."""
+        now = loop.time()
+        while self._jobs and (self._jobs[0].future.done() or self._jobs[0].deadline <= now):
+            job = self._jobs.popleft()
+            if not job.future.done():
+                job.future.set_exception(BusyError())
+        self._watch = None
+        if self._jobs:
+            self._watch = loop.call_at(self._jobs[0].deadline, self._expire, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start a batch, or wait for more of it."""
@@ -103,15 +131,17 @@ class Batcher:
             self._timer.cancel()
             self._timer = None
         batch: list[tuple[Job, int]] = []
-        now = loop.time()
+        long = 0
         while self._queue and len(batch) < self.rows:
-            job, place = self._queue.popleft()
-            if job.future.done():  # whoever asked has gone, or a text of it failed
-                continue
-            if job.deadline < now:
-                job.future.set_exception(BusyError())
+            job, place = self._queue[0]
+            length = len(job.texts[place])
+            if batch and long + length > limits.TOGETHER:
+                break
+            self._queue.popleft()
+            if job.future.done():  # whoever asked has gone, a text of it failed, or its time is over
                 continue
             batch.append((job, place))
+            long += length
         if not batch:
             return
         self._busy, self._last = True, len(batch)
@@ -137,4 +167,6 @@ class Batcher:
                     job.future.set_result(job.found)
         finally:
             self._busy = False
+            while self._jobs and self._jobs[0].future.done():
+                self._jobs.popleft()
             self._look(asyncio.get_running_loop())

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from elman.server.answers import problem
+from elman.server.answers import extra_headers, problem
 
 Message = MutableMapping[str, Any]
 KEPT = (b"content-type", b"content-length", b"retry-after")
@@ -45,10 +45,15 @@ class Siblings:
         while message.get("more_body"):
             message = await receive()
             body += message.get("body", b"")
+        if message["type"] == "http.disconnect":
+            return True
         try:
             async with asyncio.timeout(PATIENCE):
                 status, headers, answer = await self._ask(worker, scope, body)
-        except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError):
+        except TimeoutError:
+            status, headers = 503, [(b"content-type", b"application/json"), *extra_headers(503)]
+            answer = problem(503, "the worker that has the session did not answer in time")
+        except (OSError, ValueError, asyncio.IncompleteReadError):
             status, headers = 410, [(b"content-type", b"application/json")]
             answer = problem(410, "the session has ended with its worker; begin another")
         await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -15,6 +15,8 @@ from elman.server import limits
 from elman.server.answers import raw
 
 BUSY = raw(503, "Service Unavailable", "the server is busy; come back in a second", close=False)
+BUSY_CLOSED = raw(503, "Service Unavailable", "the server is busy; come back in a second", close=True)
+BROKEN = raw(400, "Bad Request", "that is no HTTP request", close=True)
 FULL = raw(503, "Service Unavailable", "the server has too many connections", close=True)
 LARGE = raw(413, "Content Too Large", f"a request has at most {limits.BODY:,} bytes", close=True)
 LONG = raw(431, "Request Header Fields Too Large", "the headers are too long", close=True)
@@ -32,8 +34,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._header_timer: asyncio.TimerHandle | None = None
         self._body_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
-        self._before_body, self._body = 0, 0
+        self._before_body, self._head, self._body = 0, 0, 0  # bytes: as they came, of headers, of a body
         self._turned_away = False  # is the request that is being read?
+        self._to_tell: asyncio.TimerHandle | None = None  # that it is
+        self._stopping = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -44,7 +48,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._header_timer = self.loop.call_later(limits.HEADER_SECONDS, self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._header_timer, self._body_timer, self._write_timer):
+        for timer in (self._header_timer, self._body_timer, self._write_timer, self._to_tell):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
@@ -62,15 +66,34 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._turned_away, self._body = False, 0
-        if self._header_timer is None:
+        if self._to_tell is not None:  # it does not wait for its answer: one answer is for both
+            self._to_tell.cancel()
+            self._turn_away(keep=False)
+        self._turned_away, self._head, self._body = False, 0, 0
+        if self._header_timer is None and not self.transport.is_closing():
             self._header_timer = self.loop.call_later(limits.HEADER_SECONDS, self._late)
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._count_head(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._count_head(name + value)
+
+    def _count_head(self, more: bytes) -> None:
+        self._head += len(more)
+        if self._head > limits.HEADERS:
+            self._cut(LONG)
 
     def on_headers_complete(self) -> None:
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
         self._before_body = 0
+        if self.transport.is_closing():
+            self._turned_away = True
+            return
         length = next((value for name, value in self.headers if name == b"content-length"), b"0")
         if int(length) > limits.BODY:
             self._turned_away = True
@@ -84,6 +107,7 @@ class GuardedProtocol(HttpToolsProtocol):
                 self.shed.inc()
         else:
             super().on_headers_complete()
+            self.cycle.keep_alive = self.cycle.keep_alive and not self._stopping
 
     def on_body(self, body: bytes) -> None:
         self._body += len(body)
@@ -101,7 +125,8 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         if self._turned_away:  # a moment later, so that whoever asks again at once does not keep us busy
             self.flow.pause_reading()
-            self.loop.call_later(limits.SHED_SECONDS, self._turn_away, self.parser.should_keep_alive())
+            keep = self.parser.should_keep_alive()
+            self._to_tell = self.loop.call_later(limits.SHED_SECONDS, self._turn_away, keep)
             return
         super().on_message_complete()
 
@@ -120,13 +145,31 @@ class GuardedProtocol(HttpToolsProtocol):
         """Is no request of this connection being answered?"""
         return self.cycle is None or self.cycle.response_complete
 
+    def shutdown(self) -> None:
+        """The server stops: what is on its way by this connection is answered, and then it is closed."""
+        self._stopping = True
+        if self._idle():
+            self.loop.call_later(limits.LAST_SECONDS, self._close_unused)
+        else:
+            super().shutdown()
+
+    def _close_unused(self) -> None:
+        """Where a request has begun, it has its time."""
+        if self._idle() and not self._before_body and self._body_timer is None and self._to_tell is None:
+            self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        self._cut(BROKEN)
+
     def _turn_away(self, keep: bool) -> None:
+        self._to_tell = None
         if self.transport.is_closing():
             return
-        self.transport.write(BUSY)
-        if not keep:
+        if not keep or self._stopping:
+            self.transport.write(BUSY_CLOSED)
             self.transport.close()
             return
+        self.transport.write(BUSY)
         self.flow.resume_reading()
         self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_later(

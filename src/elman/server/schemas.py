@@ -13,6 +13,10 @@ Text = Annotated[str, StringConstraints(max_length=limits.TEXT)]
 Short = Annotated[str, StringConstraints(max_length=limits.INSPECTED)]
 Token = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Place = Annotated[int, Field(ge=1, le=limits.INSPECTED)]
+Changes = Annotated[  # JSON has no numbers as keys
+    dict[Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,2}$")], Token],
+    Field(max_length=limits.CHANGES, json_schema_extra={"additionalProperties": False}),
+]
 Part = Literal["unrolled", "gates", "gradients", "attention", "beam", "influence", "neighbours", "example"]
 Json = dict[str, Any]
 
@@ -55,6 +59,13 @@ class CompletionRequest(BaseModel):
     stream: bool | None = False
     echo: bool | None = False
 
+    @model_validator(mode="after")
+    def all_together(self) -> CompletionRequest:
+        prompts = 1 if isinstance(self.prompt, str) else len(self.prompt)
+        if prompts * (self.n or 1) * (self.max_tokens or 16) > limits.ALL_WRITTEN:
+            raise ValueError(f"all completions together have at most {limits.ALL_WRITTEN:,} tokens")
+        return self
+
 
 class Choice(BaseModel):
     text: str
@@ -85,10 +96,10 @@ class InspectRequest(Asked):
     text: Short
     parts: list[Part] | None = Field(None, max_length=20)
     target: Short | None = None
-    against: list[Name] | Name = Field([], max_length=4)
-    replace: dict[Place, Token] = Field({}, max_length=limits.CHANGES)
+    against: Annotated[list[Name], Field(max_length=4)] | Name = []
+    replace: Changes = {}
     remove: list[Place] = Field([], max_length=limits.CHANGES)
-    force: dict[Place, Token] = Field({}, max_length=limits.CHANGES)
+    force: Changes = {}
     clamp: list[Annotated[str, StringConstraints(max_length=100)]] = Field([], max_length=limits.CHANGES)
 
 

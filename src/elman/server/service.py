@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic_core import to_json
 
-from elman.errors import ElmanError, StreamError
+from elman.errors import ArgumentError, ElmanError, StreamError
 from elman.inspection.inspection import Question
 from elman.inspection.saving import written
 from elman.inspection.watching import Clamp
-from elman.server.batching import Batcher, ModelThread
+from elman.server import limits
+from elman.server.batching import Batcher, BusyError, ModelThread
 from elman.server.completing import Writing
 from elman.server.metrics import Metrics
 from elman.server.runs import ServedRun, check
-from elman.server.schemas import CompletionRequest, InspectRequest
+from elman.server.schemas import CompletionRequest, FeedRequest, InspectRequest
 from elman.server.sessions import Sessions
 from elman.tasks.lm import Lm
 
@@ -36,7 +38,7 @@ class Service:
         self.thread, self.metrics = ModelThread(), Metrics()
         self.stopping = False
         self._batchers = {name: Batcher(self._computing(run), self.thread) for name, run in runs.items()}
-        self._passed, self._passing = 0.0, None
+        self._passed, self._passing, self._writing = 0.0, None, 0
 
     _passing: asyncio.Task[None] | None
 
@@ -53,6 +55,18 @@ class Service:
             raise UnknownModelError(name)
         return batcher.submit(texts)
 
+    async def feed(self, name: str, owner: str, asked: FeedRequest) -> bytes:
+        """What is said after each token of a session's next ones, as JSON."""
+        session = self.sessions.find(name, owner)
+        tokens = session.stream.cut(asked.text) if asked.text is not None else asked.tokens or []
+        if len(tokens) > limits.FED:
+            raise ArgumentError(f"{len(tokens):,} tokens; a request feeds at most {limits.FED}")
+        self.sessions.check_memory()
+        steps = await self.thread.run_soon(session.feed, tokens, asked.top)
+        self.sessions.weigh(name)
+        position = steps[-1]["position"] if steps else session.state.position
+        return to_json({"position": position, "steps": steps})
+
     def _computing(self, run: ServedRun) -> Any:
         predictor, rows = run.predictor, self.metrics.rows
 
@@ -67,6 +81,8 @@ class Service:
 
     def writings(self, asked: CompletionRequest) -> list[Writing]:
         """One for each completion of each prompt."""
+        if self._writing >= limits.STREAMS:
+            raise BusyError
         run = self.run(asked.model)
         task = run.predictor.task
         if not isinstance(task, Lm):
@@ -90,17 +106,27 @@ class Service:
             for place in range(asked.n or 1)
         ]
 
+    @contextmanager
+    def written(self) -> Iterator[None]:
+        """While one request's completions are being written."""
+        self._writing += 1
+        try:
+            yield
+        finally:
+            self._writing -= 1
+
     def inspect(self, asked: InspectRequest) -> str:
         """As ``elman inspect --json`` prints it; called in a thread of its own."""
-        changed = {**asked.replace, **dict.fromkeys(asked.remove)}
+        changed = {**placed(asked.replace), **dict.fromkeys(asked.remove)}
+        forced = placed(asked.force)
         clamps = [Clamp.read(one) for one in asked.clamp]
         against = [asked.against] if isinstance(asked.against, str) else asked.against
         found = []
         for name in (asked.model, *against):
             predictor = self.run(name).predictor
             found.append(predictor.inspect(Question(asked.text, asked.target, parts=asked.parts)))
-            if changed or asked.force or clamps:
-                question = Question(asked.text, asked.target, changed, asked.force, clamps, asked.parts)
+            if changed or forced or clamps:
+                question = Question(asked.text, asked.target, changed, forced, clamps, asked.parts)
                 found.append(predictor.inspect(question))
         return written(found)
 
@@ -119,3 +145,8 @@ class Service:
         for run in self.runs.values():
             await self.thread.run(check, run)
         self._passed = time.monotonic()
+
+
+def placed(changes: Mapping[str, str]) -> dict[int, str]:
+    """Tokens by their places."""
+    return {int(place): token for place, token in changes.items()}

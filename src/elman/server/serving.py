@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import secrets
 import signal
 import socket
+import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,8 +20,9 @@ from typing import Any
 
 import torch
 import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
 
-from elman.errors import ArgumentError
+from elman.errors import ArgumentError, ElmanError
 from elman.layers.rnn import RNN
 from elman.server import limits
 from elman.server.app import make_app
@@ -111,21 +116,7 @@ def work(
     siblings = Siblings(worker, options.folder)
     front = Front(make_app(service), service, Gate(options.tokens), siblings)
     GuardedProtocol.shed = service.metrics.shed
-    config = uvicorn.Config(
-        front,
-        http=GuardedProtocol,
-        ws="none",
-        lifespan="off",
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=limits.STOP_SECONDS,
-        backlog=2048,
-    )
-    server = WorkerServer(config, service, began)
+    server = WorkerServer(configured(front), service, began)
     sockets = [listening]
     if options.folder is not None:
         path = siblings.socket(worker)
@@ -140,6 +131,34 @@ def work(
         service.thread.close()
 
 
+def configured(front: Front) -> uvicorn.Config:
+    """How uvicorn is to serve: it believes nobody about who asks, and writes down errors alone."""
+    return uvicorn.Config(
+        front,
+        http=GuardedProtocol,
+        ws="none",
+        lifespan="off",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=limits.STOP_SECONDS,
+        backlog=2048,
+    )
+
+
+def work_for(options: Options, worker: int, listening: socket.socket) -> None:
+    """As a process of a supervisor: what is wrong with a run is told on its way out, by one of them."""
+    try:
+        work(options, worker, listening)
+    except ElmanError as error:
+        if worker == 0:
+            print(f"elman: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+
+
 class WorkerServer(uvicorn.Server):
     """Says when it has begun, and is not ready any more when it stops."""
 
@@ -149,33 +168,58 @@ class WorkerServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        parent = multiprocessing.parent_process()
+        if parent is not None:  # a worker does not outlive who supervises it
+            loop = asyncio.get_running_loop()
+            loop.add_reader(parent.sentinel, self._orphaned, parent.sentinel)
         if self.began is not None:
             self.began()
 
+    def _orphaned(self, sentinel: int) -> None:
+        asyncio.get_running_loop().remove_reader(sentinel)
+        self.should_exit = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.service.stopping = True
+        for one in sockets or []:
+            await self._take_rest(one)
         await super().shutdown(sockets)
+
+    async def _take_rest(self, listening: socket.socket) -> None:
+        """Connections that wait to be accepted: to whoever opened one, it is as good as accepted."""
+        loop, state = asyncio.get_running_loop(), self.lifespan.state
+
+        def protocol() -> GuardedProtocol:
+            return GuardedProtocol(self.config, self.server_state, state, loop)
+
+        with suppress(OSError):  # there is none any more
+            while True:
+                connection, _ = listening.accept()
+                connection.setblocking(False)
+                await loop.connect_accepted_socket(protocol, connection)
 
 
 def supervise(
     options: Options, listening: socket.socket, began: Callable[[], None], say: Callable[[str], None]
 ) -> None:
-    """Start workers, and another one for each that dies; a signal stops them all."""
+    """Start workers, and another one for each that dies; a signal stops them all.
+
+    Where one ends before all have begun, there is something that another one would not mend.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["elman.server.serving"])
-    stopping = False
+    stopping = threading.Event()
     workers: dict[int, Any] = {}
 
-    def stop(number: int, frame: Any) -> None:
-        nonlocal stopping
-        stopping = True
+    def stop(number: int, frame: object) -> None:
+        stopping.set()
         for one in workers.values():
             if one.is_alive():
                 os.kill(one.pid, signal.SIGTERM)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    told = False
+    told, failed = False, 0
     begun: dict[int, float] = {}
     while True:
         for worker in range(options.workers):
@@ -184,15 +228,25 @@ def supervise(
                 continue
             if process is not None:
                 process.join()
-                if not stopping:
+                mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
+                if not told and not stopping.is_set():
+                    stop(signal.SIGTERM, None)
+                    failed = max(1, process.exitcode or 1)
+                if not stopping.is_set():
                     say(f"worker {worker} ended with {process.exitcode}; it is started anew")
                     time.sleep(min(5.0, 0.1 if time.monotonic() - begun[worker] > 5 else 1.0))
-            if stopping:
+            if stopping.is_set():
                 continue
-            process = context.Process(target=work, args=(options, worker, listening), daemon=False)
+            process = context.Process(target=work_for, args=(options, worker, listening), daemon=False)
             process.start()
             workers[worker], begun[worker] = process, time.monotonic()
-        if stopping and not any(one.is_alive() for one in workers.values()):
+            if stopping.is_set():  # since it was asked
+                os.kill(workers[worker].pid, signal.SIGTERM)
+        if stopping.is_set():
+            listening.close()  # when the last worker has closed it, too, nobody can come any more
+        if stopping.is_set() and not any(one.is_alive() for one in workers.values()):
+            if failed:
+                raise SystemExit(failed)
             return
         if not told and all(
             answers(Siblings(0, options.folder).socket(one)) for one in range(options.workers)

@@ -6,13 +6,12 @@ from typing import Annotated
 
 from fastapi import FastAPI, Path, Request, Response
 
-from elman.errors import ArgumentError, StreamError
+from elman.errors import StreamError
 from elman.server import limits, schemas
 from elman.server.service import Service
 from elman.server.sessions import Session
 
 Id = Annotated[str, Path(max_length=200)]
-LONG = f"a session has at most {limits.LONGEST:,} tokens; begin another, or rewind"
 
 
 def add_session_routes(app: FastAPI, service: Service) -> None:
@@ -37,9 +36,10 @@ def add_session_routes(app: FastAPI, service: Service) -> None:
         run = service.run(asked.model)
         if isinstance(run.stream, StreamError):
             raise run.stream
+        sessions.check_room()
         session = Session(run)
         for start in range(0, len(asked.tokens), limits.SNAPSHOT):
-            await service.thread.run(session.feed, asked.tokens[start : start + limits.SNAPSHOT], 1)
+            await service.thread.run_soon(session.feed, asked.tokens[start : start + limits.SNAPSHOT], 1)
         return told(sessions.add(session, owner_of(request)), session)
 
     @app.get("/v1/sessions/{id}", tags=["sessions"])
@@ -47,41 +47,31 @@ def add_session_routes(app: FastAPI, service: Service) -> None:
         """Where a session stands."""
         return told(id, found(id, request))
 
-    @app.post("/v1/sessions/{id}/feed", tags=["sessions"])
-    async def feed(id: Id, asked: schemas.FeedRequest, request: Request) -> schemas.Fed:
+    @app.post("/v1/sessions/{id}/feed", tags=["sessions"], response_model=schemas.Fed)
+    async def feed(id: Id, asked: schemas.FeedRequest, request: Request) -> Response:
         """Read more; what the model says after each token comes back."""
-        session = found(id, request)
-        tokens = session.stream.cut(asked.text) if asked.text is not None else asked.tokens or []
-        if len(tokens) > limits.FED:
-            raise ArgumentError(f"{len(tokens):,} tokens; a request feeds at most {limits.FED}")
-        if session.state.position + len(tokens) > limits.LONGEST:
-            raise ArgumentError(LONG)
-        steps = await service.thread.run(session.feed, tokens, asked.top)
-        position = steps[-1]["position"] if steps else session.state.position
-        return schemas.Fed(position=position, steps=[schemas.Step(**step) for step in steps])
+        return Response(await service.feed(id, owner_of(request), asked), media_type="application/json")
 
     @app.post("/v1/sessions/{id}/fork", tags=["sessions"], status_code=201)
     async def fork(id: Id, request: Request) -> schemas.Session:
         """Another session that stands at the same place."""
-        session = found(id, request).forked()
+        sessions.check_room()
+        session = await service.thread.run_soon(found(id, request).forked)
         return told(sessions.add(session, owner_of(request)), session)
 
     @app.post("/v1/sessions/{id}/rewind", tags=["sessions"])
     async def rewind(id: Id, asked: schemas.RewindRequest, request: Request) -> schemas.Session:
         """Go back to where so many tokens were read."""
         session = found(id, request)
-        if asked.position > session.state.position:
-            raise ArgumentError(
-                f"position is {asked.position}; the session has read {session.state.position}"
-            )
-        await service.thread.run(session.rewind, asked.position)
+        await service.thread.run_soon(session.rewind, asked.position)
+        sessions.weigh(id)
         return told(id, session)
 
     @app.get("/v1/sessions/{id}/state", tags=["sessions"])
     async def save(id: Id, request: Request) -> schemas.Saved:
         """All that makes the session; ``POST /v1/sessions`` takes it, here or on another server."""
         session = found(id, request)
-        return schemas.Saved(model=session.run.name, tokens=session.tokens)
+        return schemas.Saved(model=session.run.name, tokens=await service.thread.run_soon(session.saved))
 
     @app.delete("/v1/sessions/{id}", tags=["sessions"], status_code=204)
     async def end(id: Id, request: Request) -> Response:

@@ -15,10 +15,14 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
+from elman.errors import ArgumentError
 from elman.server import limits
+from elman.server.batching import BusyError
 from elman.server.runs import ServedRun
 from elman.tasks.streaming import Stream, StreamState
+from elman.tensors.nested import tensors_in
 
+TOKEN = 60  # bytes of a token beside its characters
 ID = re.compile(r"s([0-9]{1,3})-([0-9a-f]{8})-([0-9a-f]{32})-([0-9a-f]{32})")
 
 
@@ -32,13 +36,18 @@ class UnknownSessionError(Exception):
 
 @dataclass
 class Session:
-    """A stream at some place, the tokens that led there, and states on the way."""
+    """A stream at some place, the tokens that led there, and states on the way.
+
+    All that reads or changes it is done in the model's thread, so that nobody sees half a change.
+    """
 
     run: ServedRun
     tokens: list[str] = field(default_factory=list)
     state: StreamState = field(default_factory=StreamState)
     snapshots: dict[int, StreamState] = field(default_factory=dict)
     used: float = 0.0
+    characters: int = 0  # of all tokens
+    bytes: int = 0  # as they were counted last
 
     @property
     def stream(self) -> Stream:
@@ -48,6 +57,10 @@ class Session:
 
     def feed(self, tokens: list[str], top: int) -> list[dict[str, Any]]:
         """What is said after each of some tokens; nothing is changed before all of it is known."""
+        if self.state.position + len(tokens) > limits.LONGEST:
+            raise ArgumentError(
+                f"a session has at most {limits.LONGEST:,} tokens; begin another, or go back by rewind"
+            )
         steps, state, snapshots = [], self.state, {}
         for token in tokens:
             if state.position % limits.SNAPSHOT == 0:
@@ -56,43 +69,81 @@ class Session:
             steps.append(said)
         self.state = state
         self.tokens.extend(tokens)
+        self.characters += sum(map(len, tokens))
         self.snapshots.update(snapshots)
         return steps
 
     def rewind(self, position: int) -> None:
         """Go back to where so many tokens were read, from the last state that was kept before."""
+        if position > self.state.position:
+            raise ArgumentError(f"position is {position}; the session has read {self.state.position}")
         nearest = max((place for place in self.snapshots if place <= position), default=0)
         again = Session(self.run, self.tokens[:nearest], self.snapshots.get(nearest, StreamState()))
         again.snapshots = {place: one for place, one in self.snapshots.items() if place <= nearest}
         again.feed(self.tokens[nearest:position], 1)
         self.tokens, self.state, self.snapshots = again.tokens, again.state, again.snapshots
+        self.characters = sum(map(len, self.tokens))
 
     def forked(self) -> Session:
         """Another one that stands at the same place."""
-        return Session(self.run, list(self.tokens), self.state, dict(self.snapshots))
+        copy = Session(self.run, list(self.tokens), self.state, dict(self.snapshots))
+        copy.characters = self.characters
+        return copy
+
+    def saved(self) -> list[str]:
+        """The tokens that make it."""
+        return list(self.tokens)
+
+    def size(self) -> int:
+        """Bytes, about: states on the way are no larger than the last one."""
+        state = sum(one.nbytes for one in tensors_in(self.state))
+        return (1 + len(self.snapshots)) * state + self.characters + TOKEN * len(self.tokens)
 
 
 class Sessions:
-    """All sessions of a worker, the one that was used last at the end; one that nobody uses expires."""
+    """All sessions of a worker, the one that was used last at the end; one that nobody uses expires.
+
+    Where there is no room for more, more are refused: nobody loses a session to somebody else.
+    """
 
     def __init__(self, secret: bytes, worker: int = 0, *, idle: float = 300.0) -> None:
         self.secret, self.worker, self.idle = secret, worker, idle
         self.life = secrets.token_hex(4)  # of this worker: after its death there is another
         self._table: OrderedDict[str, Session] = OrderedDict()
+        self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._table)
 
-    def add(self, session: Session, owner: str) -> str:
-        """Its id; BusyError is for whoever counts, here the longest unused one makes room."""
+    def check_room(self) -> None:
+        """Whether there is room for another one."""
         self.expire()
-        while len(self._table) >= limits.SESSIONS:
-            self._table.popitem(last=False)
+        if len(self._table) >= limits.SESSIONS:
+            raise BusyError
+        self.check_memory()
+
+    def check_memory(self) -> None:
+        """Whether sessions may grow."""
+        if self._bytes >= limits.SESSION_BYTES:
+            raise BusyError
+
+    def add(self, session: Session, owner: str) -> str:
+        """Its id."""
+        self.check_room()
         body = f"s{self.worker}-{self.life}-{secrets.token_hex(16)}"
         name = f"{body}-{self._sign(body, owner)}"
         session.used = time.monotonic()
         self._table[name] = session
+        self.weigh(name)
         return name
+
+    def weigh(self, name: str) -> None:
+        """Count again how much room a session takes, if it has not ended."""
+        session = self._table.get(name)
+        if session is not None:
+            size = session.size()
+            self._bytes += size - session.bytes
+            session.bytes = size
 
     def find(self, name: str, owner: str) -> Session:
         self.expire()
@@ -106,7 +157,7 @@ class Sessions:
 
     def remove(self, name: str, owner: str) -> None:
         self.find(name, owner)
-        del self._table[name]
+        self._bytes -= self._table.pop(name).bytes
 
     def worker_of(self, name: str, owner: str) -> int:
         """Which worker has a session; an id that was not given to this owner is unknown."""
@@ -125,6 +176,7 @@ class Sessions:
             if session.used >= oldest:
                 return
             self._table.popitem(last=False)
+            self._bytes -= session.bytes
 
     def _sign(self, body: str, owner: str) -> str:
         return hmac.new(self.secret, f"{body}\0{owner}".encode(), hashlib.sha256).hexdigest()[:32]

@@ -116,12 +116,14 @@ class Task(ABC, Generic[M, B]):
     holds_out: ClassVar[bool] = True  # a part of the training file serves as validation data
     stratum: ClassVar[str | None] = None  # the role of labels: of each, the same share is held out
     buckets: ClassVar[bool] = False  # its batches are as ``buckets.BucketedBatch`` says
+    parted = False  # an example is read, counted and encoded without looking at another
     held_out_block = 1  # examples that stay together when some are held out
     reader: ClassVar[tuple[str, str] | None] = None
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.buckets = vars(cls).get("buckets", False)  # with a loss of its own, a class says it anew
+        cls.parted = vars(cls).get("parted", False)  # and so with a way of its own to read
 
     def __init__(self, config: Config) -> None:
         self.config = config

@@ -13,11 +13,14 @@ from pydantic import model_validator
 from torch import Tensor
 
 from elman.config import (
+    Among,
+    Around,
     Config,
     Count,
     DecodingSettings,
     EvaluationSettings,
     MarkerSettings,
+    Near,
     OneOf,
     Options,
     PartOf,
@@ -38,7 +41,7 @@ from elman.tasks.classes import ClassField
 from elman.tasks.examples import Examples, device_of, shifted, tensor
 from elman.tasks.generation import Generation, Partners
 from elman.tasks.predictions import Prediction
-from elman.tasks.statistics import Statistics
+from elman.tasks.statistics import Statistics, Tally, tallied
 from elman.tasks.watched import WATCHED, WatchedExample, watch
 from elman.tensors.rows import pick, real_rows
 from elman.text.batches import pad
@@ -86,6 +89,13 @@ class Class2SeqModel(RecurrentSettings):
 
 class Class2SeqSettings(Config):
     usable = {"data.format": partial(formats, "read"), "model.network": lambda: NETWORK_NAMES}  # noqa: RUF012
+    search = {  # noqa: RUF012
+        "model.hidden": Around(2),
+        "model.embedding": Around(2),
+        "model.layers": Among((1, 2)),
+        "model.dropout": Near(0.2),
+        "training.learning_rate": Around(3),
+    }
     text: Class2SeqText = Class2SeqText()
     model: Class2SeqModel = Class2SeqModel()
     decoding: DecodingSettings = DecodingSettings()
@@ -125,7 +135,7 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
     Settings = Class2SeqSettings
     roles: ClassVar[tuple[str, ...]] = ("class", "sequence")
     measured: ClassVar[tuple[str, ...]] = ("token",)
-    buckets = True
+    buckets = parted = True
     reader = "", "rnn"
     holds_out = False
     config: Class2SeqSettings
@@ -136,6 +146,7 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
         text = config.text
         self.field = TextField(text, start=text.start, end=text.end)
         self.classes = ClassField(text.classes, self.field)
+        self.parted = self.parted and text.classes != "vector"  # the first one tells how long all are
         self.text_fields, self.axes, self.watched = {"": self.field}, self._axes, self._watched
         soft = config.model.feedback == "soft"
         self.generation = Generation(Class2SeqWriter(self.field, self.classes, soft=soft))
@@ -153,22 +164,27 @@ class Class2Seq(Task[Generator, Class2SeqBatch]):
 
     def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
         self.field.build_unit(record.fields["sequence"] for record in records)
-        counts, classes, seen = Counter[str](), Counter[str](), Statistics()
+        tally = tallied(records, self._count)
+        counts, seen = tally.counts["token"], tally.seen
+        seen.types = len(counts)
+        self.field.build_vocabulary(counts, arrange=self._markers_last)
+        self.classes.labels.build(Counter(dict(tally.counts["class"].items())))
+        entries = len(self.field.vocabulary)
+        seen.notes.append(f"vocabulary: {entries:,} entries; {len(self.classes.names)} classes")
+        return seen
+
+    def _count(self, records: Iterable[Record]) -> Tally:
+        tally = Tally("token", "class")
         for record in records:
             tokens = self.field.split(record.fields["sequence"])
             if not tokens:
                 raise record.error(
                     EmptyError, "a sequence without a token", field="sequence", remedy="remove the line"
                 )
-            counts.update(tokens)
-            classes.update(self.classes.features(record))
-            seen.add(tokens=len(tokens) + 1, losses=len(tokens) + 1, length=len(tokens) + 1)
-        seen.types = len(counts)
-        self.field.build_vocabulary(counts, arrange=self._markers_last)
-        self.classes.labels.build(classes)
-        entries = len(self.field.vocabulary)
-        seen.notes.append(f"vocabulary: {entries:,} entries; {len(self.classes.names)} classes")
-        return seen
+            tally.counts["token"].update(tokens)
+            tally.counts["class"].update(self.classes.features(record))
+            tally.seen.add(tokens=len(tokens) + 1, losses=len(tokens) + 1, length=len(tokens) + 1)
+        return tally
 
     def _markers_last(self, tokens: Sequence[str]) -> list[str]:
         """A vocabulary that is given stays as it is; others end with the unknown token. Then the markers."""

@@ -26,7 +26,7 @@ from elman.tasks.examples import Batches, Examples, device_of, tensor, unseen_me
 from elman.tasks.generation import Partners
 from elman.tasks.predictions import Prediction
 from elman.tasks.repeats import Repeats
-from elman.tasks.statistics import Statistics
+from elman.tasks.statistics import Statistics, Tally, tallied
 from elman.tasks.words import WordConfig, WordTask, usual_epochs
 from elman.tensors.transfer import moved
 from elman.text.fields import State
@@ -45,7 +45,7 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
     Settings = ClassifySettings
     roles: ClassVar[tuple[str, ...]] = ("text", "label")
     stratum = "label"
-    buckets = True
+    buckets = parted = True
     config: ClassifySettings
 
     def __init__(self, config: ClassifySettings) -> None:
@@ -75,12 +75,11 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
 
     def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
         self.words.text.build_unit(record.fields["text"] for record in records)
-        self._several = self.config.data.labels_separator is not None
-        self._counting, self._distinct = True, set[int]()
-        seen = super().build_vocabularies(records)
-        self._counting, self._texts = False, seen.examples
-        self._again = self._texts - len(self._distinct)
-        self._distinct.clear()
+        self._counting = True
+        tally = tallied(records, self._count)
+        self._counting, self._texts, self._again = False, tally.seen.examples, tally.again
+        self._several = tally.several or self.config.data.labels_separator is not None
+        seen = self._build(tally)
         if len(self.labels.names) > max(FEW, min(seen.types, seen.examples / 2)):
             seen.notes.append(
                 f"{len(self.labels.names):,} labels for {seen.examples:,} texts: if the columns stand the "
@@ -99,22 +98,23 @@ class Classify(WordTask[Classifier, ClassifyBatch]):
         words = self.words.text.split(record.fields["text"])
         if not words:
             raise record.error(EmptyError, "a text without a word", field="text", remedy="remove the line")
-        if self._counting:
-            self._distinct.add(hash(record.fields["text"]))
         return words
+
+    def _note(self, tally: Tally, record: Record, labels: Sequence[str]) -> None:
+        tally.note(record.fields["text"])
+        tally.several |= len(labels) != 1
 
     def _labels_of(self, record: Record) -> Sequence[str]:
         label: str | list[str] = record.fields["label"]
         labels = [label] if isinstance(label, str) else [*dict.fromkeys(label)]
-        if len(labels) != 1:
-            self._several = True
-            if not self.multilabel and not (self._counting and self.config.model.multilabel is None):
-                raise record.error(
-                    LabelError,
-                    f"{len(labels)} labels instead of one",
-                    field="label",
-                    remedy="give one, or train with model.multilabel = true",
-                )
+        counting = self._counting and self.config.model.multilabel is None
+        if len(labels) != 1 and not self.multilabel and not counting:
+            raise record.error(
+                LabelError,
+                f"{len(labels)} labels instead of one",
+                field="label",
+                remedy="give one, or train with model.multilabel = true",
+            )
         return labels
 
     def choices(self, statistics: Statistics) -> dict[str, Any]:

@@ -5,8 +5,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from elman.config import (
+    Among,
+    Around,
     DataSettings,
     EvaluationSettings,
+    Near,
     Options,
     PartOf,
     ReadIf,
@@ -55,6 +58,16 @@ class ClassifyEvaluation(EvaluationSettings):
 
 
 class ClassifySettings(WordConfig):
+    search = {  # noqa: RUF012
+        "model.hidden": Around(2),
+        "model.embedding": Around(2),
+        "model.layers": Among((1, 2)),
+        "model.pooling": Among(("max", "mean", "last")),
+        "model.dropout": Near(0.2),
+        "model.input_dropout": Near(0.2),
+        "training.learning_rate": Around(3),
+        "training.batch_size": Around(2),
+    }
     data: ClassifyData = ClassifyData()
     model: ClassifyModel = ClassifyModel()
     training: ClassifyTraining = ClassifyTraining()

@@ -100,16 +100,38 @@ def encoded(task: AnyTask, records: Iterable[Record], folder: Path | None = None
     if folder is None:
         store = Store.in_memory(task.encode(records, lexicon))
         return Examples(store) if lexicon is None else Examples(store, lexicon.words, lexicon)
-    if lexicon is None:
-        return Examples(Store.open(folder, key) or Store.write(folder, task.encode(records, None), key))
-    words_key = f"{key} words"
-    opened, spelled = Store.open(folder / "examples", key), Store.open(folder / "words", words_key)
-    if opened is None or spelled is None:
-        opened = Store.write(folder / "examples", task.encode(records, lexicon), key)
-        rows = ({"bytes": list(word.encode())} for word in lexicon.words)
-        spelled = Store.write(folder / "words", rows, words_key)
+    found = opened(task, folder, key)
+    if found is None:
+        place = folder if lexicon is None else folder / "examples"
+        found = _with_words(Store.write(place, task.encode(records, lexicon), key), lexicon, folder, key)
+    return found
+
+
+def joined(lexicon: Lexicon | None, stores: Iterable[Store], folder: Path, key: str) -> Examples:
+    """Encoded examples out of those of parts, as ``encoded`` would have written them."""
+    place = folder if lexicon is None else folder / "examples"
+    return _with_words(Store.join(place, stores, key), lexicon, folder, key)
+
+
+def opened(task: AnyTask, folder: Path, key: str) -> Examples | None:
+    """What a cache folder has for this key; None where it lacks a part of it."""
+    if task.lexicon() is None:
+        store = Store.open(folder, key)
+        return None if store is None else Examples(store)
+    store, spelled = Store.open(folder / "examples", key), Store.open(folder / "words", f"{key} words")
+    if store is None or spelled is None:
+        return None
     letters = [spelled.fields["bytes"][i] for i in range(len(spelled))]
-    return Examples(opened, [bytes(one.astype(np.uint8)).decode() for one in letters])
+    return Examples(store, [bytes(one.astype(np.uint8)).decode() for one in letters])
+
+
+def _with_words(store: Store, lexicon: Lexicon | None, folder: Path, key: str) -> Examples:
+    """Examples whose numbers were written; the words of their lexicon are written, too."""
+    if lexicon is None:
+        return Examples(store)
+    rows = ({"bytes": list(word.encode())} for word in lexicon.spellings)
+    Store.write(folder / "words", rows, f"{key} words")
+    return Examples(store, lexicon.words, lexicon)
 
 
 def packed(text: str) -> NDArray[np.int32]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
@@ -29,7 +28,7 @@ from elman.tasks.lm_defaults import largest_vocabulary, lm_choices, usual_trunca
 from elman.tasks.lm_settings import LmSettings
 from elman.tasks.lm_writer import LmWriter
 from elman.tasks.predictions import Prediction
-from elman.tasks.statistics import Statistics
+from elman.tasks.statistics import Statistics, Tally, tallied
 from elman.tensors.nested import map_tensors
 from elman.tensors.rows import length_mask, pick, real_rows
 from elman.tensors.transfer import moved
@@ -89,7 +88,7 @@ class Lm(Task[LanguageModel, LmBatch]):
     Settings = LmSettings
     roles: ClassVar[tuple[str, ...]] = ("text",)
     measured: ClassVar[tuple[str, ...]] = ("token",)
-    buckets = True
+    buckets = parted = True
     reader = "tokens", "encoder.network"
     config: LmSettings
     generation: Generation[LanguageModel]
@@ -128,26 +127,32 @@ class Lm(Task[LanguageModel, LmBatch]):
 
     def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
         self.field.build_unit(record.fields["text"] for record in records)
-        counts, seen = Counter[str](), Statistics()
-        for record in records:
-            tokens = self.field.split(record.fields["text"])
-            counts.update(tokens)
-            seen.add(tokens=len(tokens) + 1, losses=len(tokens) + 1, length=len(tokens) + 1)
-        if not counts:
+        tally = tallied(records, self._count)
+        counts, seen = tally.counts["token"], tally.seen
+        if not len(counts):
             remedy = "give a file with words in it"
             raise EmptyError("no text to train on", path=str(self.config.data.train), remedy=remedy)
         seen.types = len(counts)
-        rare = 2 if self.field.unit.grain == "word" and UNKNOWN not in counts else 1
+        rare = 2 if self.field.unit.grain == "word" and not counts[UNKNOWN] else 1
         seen.notes += self.field.build_vocabulary(counts, rare=rare, limit=largest_vocabulary(self.config))
         if self.streams:  # the examples of a stream are its segments
             usual = usual_truncate(characters=self._characters)
             seen.losses = seen.examples * (self.config.training.truncate or usual)
         return seen
 
+    def _count(self, records: Iterable[Record]) -> Tally:
+        tally = Tally("token")
+        counts, seen = tally.counts["token"], tally.seen
+        for record in records:
+            tokens = self.field.split(record.fields["text"])
+            counts.update(tokens)
+            seen.add(tokens=len(tokens) + 1, losses=len(tokens) + 1, length=len(tokens) + 1)
+        return tally
+
     def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:
         """The tokens of every line and the end marker; a stream begins with the start marker."""
         end = self.end
-        first = [self.start] if self.streams else []
+        first = [self.start] if self.streams and getattr(records, "begins", True) else []
         for record in records:
             yield {"token": [*first, *self.field.ids(record.fields["text"]), end]}
             first = []

@@ -8,11 +8,14 @@ from typing import Annotated, Any, Literal
 from pydantic import model_validator
 
 from elman.config import (
+    Among,
+    Around,
     Config,
     Count,
     DecodingSettings,
     MarkerSettings,
     ModelSettings,
+    Near,
     NonNegative,
     Positive,
     Rate,
@@ -111,6 +114,16 @@ class LmEvaluation(Section):
 
 class LmSettings(Config):
     usable = {"data.format": partial(formats, "read", paired=False)}  # noqa: RUF012
+    search = {  # noqa: RUF012
+        "model.hidden": Around(2),
+        "model.embedding": Around(2),
+        "model.layers": Among((1, 2)),
+        "model.dropout": Near(0.2),
+        "model.input_dropout": Near(0.2),
+        "training.learning_rate": Around(3),
+        "training.batch_size": Around(2),
+        "training.truncate": Around(2),
+    }
     text: LmText = LmText()
     model: LmModel = LmModel()
     training: LmTraining = LmTraining()

@@ -1,6 +1,5 @@
 """Sequence to sequence: one text in, another of a different length out, aligned (rows E1–E8, A1–A6)."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,9 +24,10 @@ from elman.tasks.seq2seq_defaults import shared_script, usual_settings, whole_fe
 from elman.tasks.seq2seq_evaluation import Seq2SeqBatch, mean_losses, references_of, watched_pairs
 from elman.tasks.seq2seq_settings import PARTS, Seq2SeqDecoding, Seq2SeqSettings, forcing
 from elman.tasks.seq2seq_writer import Seq2SeqWriter
-from elman.tasks.statistics import Statistics
+from elman.tasks.statistics import Statistics, Tally, tallied
 from elman.tensors.draws import rand
 from elman.text.batches import pad
+from elman.text.counts import Counts
 from elman.text.fields import LARGEST, State, TextField
 from elman.text.files import Repairs
 from elman.text.lexicon import Lexicon
@@ -49,7 +49,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
     Settings = Seq2SeqSettings
     roles: ClassVar[tuple[str, ...]] = SIDES
     measured: ClassVar[tuple[str, ...]] = SIDES
-    buckets = True
+    buckets = parted = True
     reader = "source", "encoder.network"
     positions = 8000
     config: Seq2SeqSettings
@@ -104,23 +104,16 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
             raise
 
     def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
-        seen = Statistics()
-        self._look_at(records, seen)
+        reasons = self._look_at(records)
         self._build_units(records)
-        counts, longest = {name: Counter[str]() for name in SIDES}, 0
-        for record in records:
-            source, target = (self._split(record, name) for name in SIDES)
-            counts["source"].update(source)
-            counts["target"].update(target)
-            length = len(target) + 1
-            seen.add(tokens=len(source) + length, losses=length, length=length)
-            longest = max(longest, len(source))
-        self.writer.longest_pair = longest, seen.longest
-        both = counts["source"] + counts["target"]
+        tally = tallied(records, self._count)
+        seen, counts = tally.seen, tally.counts
+        seen.reasons = reasons
+        self.writer.longest_pair = tally.longest, seen.longest
+        both = tally.together(*SIDES)
         seen.types = len(both)
-        if markers := [
-            marker for marker in (self.target.start, self.target.end, PAD) if counts["target"][marker]
-        ]:
+        marks = self.target.start, self.target.end, PAD
+        if markers := [one for one, n in zip(marks, counts["target"].of(marks), strict=True) if n]:
             seen.notes.append(
                 f"target: the texts hold {', '.join(markers)}, which no output has: Elman sets its markers "
                 "itself; text.target.remove takes those out"
@@ -134,15 +127,27 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         self.target.counts[self.target.vocabulary.id(self.target.end)] = seen.examples
         return seen
 
-    def _look_at(self, records: Iterable[Record], seen: Statistics) -> None:
-        """Choose, where nobody did, what decides how texts are cut and counted."""
-        found = {"text.source.whole": whole_features, "text.shared": shared_script}
-        for key, choose in found.items():
+    def _count(self, records: Iterable[Record]) -> Tally:
+        tally = Tally(*SIDES)
+        for record in records:
+            source, target = (self._split(record, name) for name in SIDES)
+            tally.counts["source"].update(source)
+            tally.counts["target"].update(target)
+            length = len(target) + 1
+            tally.seen.add(tokens=len(source) + length, losses=length, length=length)
+            tally.longest = max(tally.longest, len(source))
+        return tally
+
+    def _look_at(self, records: Iterable[Record]) -> dict[str, str]:
+        """Choose, where nobody did, what decides how texts are cut and counted; why."""
+        reasons: dict[str, str] = {}
+        for key, choose in (("text.source.whole", whole_features), ("text.shared", shared_script)):
             if lookup(self.config, key) is None:
                 value, reason = choose(self.config, self.source, self.target, records)
                 self.config = changed(self.config, {key: value})
-                seen.reasons |= {key: reason} if value else {}
+                reasons |= {key: reason} if value else {}
         self.source.whole = self.config.text.source.whole
+        return reasons
 
     def _build_units(self, records: Iterable[Record]) -> None:
         """A unit that is learned learns from its side, or from both where they share it."""
@@ -253,8 +258,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         settings, vocabulary = self.config.training, self.target.vocabulary
         if (rate := self.config.model.copy_dropout) and model.training:
             batch = batch.hidden(rate, len(vocabulary), vocabulary.id(UNKNOWN))
-        gold = batch.gold()
-        source = model.read(batch.sources, batch.source_lengths)
+        gold, source = batch.gold(), model.read(batch.sources, batch.source_lengths)
         p, smoothing = forcing(settings, progress), settings.label_smoothing or 0.0
         if p < 1:
             truth = rand(*batch.previous.shape, device=batch.previous.device) < p
@@ -391,6 +395,6 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         self.writer.longest_pair = int(state.get("longest_source", 0)), int(state["longest"])
 
 
-def _vocabulary(field: TextField, counts: Counter[str], name: str) -> list[str]:
+def _vocabulary(field: TextField, counts: Counts, name: str) -> list[str]:
     rare = 2 if field.unit.grain == "word" and len(counts) > MANY else 1
     return field.build_vocabulary(counts, rare=rare, limit=LARGEST, name=name)

@@ -51,9 +51,14 @@ def features(texts: Iterable[str]) -> str | None:
         found = Counter(feature for one in lists for feature in one)
         several = sum(len(one) > 1 for one in lists)
         if 2 * several >= len(lists) and "" not in found and OFTEN * len(found) <= found.total():
-            mark = re.escape(separator)
-            return f"[ {mark}][^ {mark}]+(?=(?:{mark}[^ {mark}]+)*$)"
+            return ending_features(separator)
     return None
+
+
+def ending_features(separator: str) -> str:
+    """A regular expression of features between such signs at the end of a text."""
+    mark = re.escape(separator)
+    return f"[ {mark}][^ {mark}]+(?=(?:{mark}[^ {mark}]+)*$)"
 
 
 def shared_script(

@@ -11,12 +11,15 @@ from typing import Annotated, Any, Literal
 from pydantic import field_validator, model_validator
 
 from elman.config import (
+    Among,
+    Around,
     Config,
     Count,
     DecodingSettings,
     EvaluationSettings,
     MarkerSettings,
     ModelSettings,
+    Near,
     NetworkSettings,
     NonNegative,
     OneOf,
@@ -265,6 +268,16 @@ class Seq2SeqEvaluation(EvaluationSettings):
 
 class Seq2SeqSettings(Config):
     usable = {"data.format": partial(formats, "read")}  # noqa: RUF012
+    search = {  # noqa: RUF012
+        "model.hidden": Around(2),
+        "model.embedding": Around(2),
+        "model.layers": Among((1, 2)),
+        "model.dropout": Near(0.2),
+        "model.input_dropout": Near(0.2),
+        "training.label_smoothing": Near(0.1),
+        "training.learning_rate": Around(3),
+        "training.batch_size": Around(2),
+    }
     text: Seq2SeqText = Seq2SeqText()
     model: Seq2SeqModel = Seq2SeqModel()
     training: Seq2SeqTraining = Seq2SeqTraining()

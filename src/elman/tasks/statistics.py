@@ -1,7 +1,20 @@
 """What a first pass over the training data saw."""
 
+from __future__ import annotations
+
+from array import array
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from elman.text.counts import Counts
+from elman.text.records import Record
+
+Json = dict[str, Any]
 
 
 @dataclass
@@ -25,6 +38,14 @@ class Statistics:
         self.losses += losses
         self.longest = max(self.longest, length)
 
+    def join(self, other: Statistics) -> None:
+        """What another part of the same pass saw."""
+        self.examples += other.examples
+        self.tokens += other.tokens
+        self.sizes.update(other.sizes)
+        self.losses += other.losses
+        self.longest = max(self.longest, other.longest)
+
     @property
     def typical(self) -> int:
         """Tokens of an example that half of the others do not exceed."""
@@ -39,3 +60,70 @@ class Statistics:
     def losses_of_example(self) -> float:
         """How many losses are summed for an update of incremental descent, in the mean."""
         return max(1.0, self.losses / max(1, self.examples))
+
+
+class Tally:
+    """What a first pass counts: of all examples, or of a part of them, for parts can be joined.
+
+    counts: by a name, tokens or labels. longest: tokens of the longest text that is read, where another is
+    written. texts: hashes of whole texts, where it matters which occur again. several: has a text another
+    number of labels than one?
+
+    >>> tally, part = Tally("token"), Tally("token")
+    >>> part.counts["token"].update(["a", "b"])
+    >>> tally.join(part.as_json())
+    >>> tally.join(part.as_json())
+    >>> sorted(tally.counts["token"].items())
+    [('a', 2), ('b', 2)]
+    """
+
+    def __init__(self, *names: str) -> None:
+        self.seen = Statistics()
+        self.counts = {name: Counts() for name in names}
+        self.longest = 0
+        self.texts = array("q")
+        self.several = False
+
+    def note(self, text: str) -> None:
+        """A text that may occur again."""
+        digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
+        self.texts.append(int.from_bytes(digest, signed=True))
+
+    @property
+    def again(self) -> int:
+        """How many of the texts occurred before."""
+        return len(self.texts) - len(np.unique(np.asarray(self.texts, dtype=np.int64)))
+
+    def together(self, *names: str) -> Counts:
+        """The counts of several names in one."""
+        both = Counts()
+        for name in names:
+            both.add(self.counts[name].items())
+        return both
+
+    def join(self, part: Json) -> None:
+        """Add what was counted of the part after this one, as ``as_json`` gave it."""
+        seen = part["seen"]
+        sizes = Counter({int(size): count for size, count in seen["sizes"].items()})
+        self.seen.join(Statistics(**{**seen, "sizes": sizes}))
+        for name, counts in part["counts"].items():
+            self.counts.setdefault(name, Counts()).add(counts.items())
+        self.longest = max(self.longest, part["longest"])
+        self.texts.extend(part["texts"])
+        self.several |= part["several"]
+
+    def as_json(self) -> Json:
+        names = ("examples", "tokens", "longest", "losses", "sizes")
+        return {
+            "seen": {name: getattr(self.seen, name) for name in names},
+            "counts": {name: dict(counts.items()) for name, counts in self.counts.items()},
+            "longest": self.longest,
+            "texts": self.texts.tolist(),
+            "several": self.several,
+        }
+
+
+def tallied(records: Iterable[Record], count: Callable[[Iterable[Record]], Tally]) -> Tally:
+    """What is counted of all records: part by part, where they can be had so."""
+    by_parts: Callable[..., Tally] | None = getattr(records, "tallied", None)
+    return count(records) if by_parts is None else by_parts(count)

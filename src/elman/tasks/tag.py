@@ -22,7 +22,7 @@ from elman.tasks.defaults import Choice, Choices
 from elman.tasks.examples import Examples, device_of, tensor, unseen_measures
 from elman.tasks.generation import Partners
 from elman.tasks.predictions import Prediction
-from elman.tasks.statistics import Statistics
+from elman.tasks.statistics import Statistics, Tally, tallied
 from elman.tasks.tag_batch import (
     TagBatch,
     TagWeighing,
@@ -58,7 +58,7 @@ class Tag(WordTask[Tagger, TagBatch]):
     Settings = TagSettings
     roles: ClassVar[tuple[str, ...]] = ("word", "tag")
     stratum = "tag"
-    buckets = True
+    buckets = parted = True
     listed = True
     config: TagSettings
     legal: bool  # do the training data obey the scheme of their tags? Then only legal transitions are decoded
@@ -104,13 +104,18 @@ class Tag(WordTask[Tagger, TagBatch]):
         """As for all words; and whether the tags of the training data break the rules of their scheme."""
         seen = super().build_vocabularies(records)
         name = scheme(self.labels.names)
-        broken = sum(not well_formed(record.fields["tag"], name) for record in records) if name else 0
+        broken = tallied(records, self._count_broken).seen.examples if name else 0
         self.legal = name is not None and not broken
         if broken:
             seen.notes.append(
                 f"{broken:,} sentences break the rules of {name}: transitions are not constrained"
             )
         return seen
+
+    def _count_broken(self, records: Iterable[Record]) -> Tally:
+        tally, name = Tally(), scheme(self.labels.names) or ""
+        tally.seen.examples = sum(not well_formed(record.fields["tag"], name) for record in records)
+        return tally
 
     def state(self) -> State:
         return super().state() | {"legal": self.legal}

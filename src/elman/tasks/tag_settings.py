@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import model_validator
 
-from elman.config import EvaluationSettings, ReadIf, TextSettings, Whole, setting
+from elman.config import Among, Around, EvaluationSettings, Near, ReadIf, TextSettings, Whole, setting
 from elman.tasks.words import WordConfig, WordModel
 from elman.text.reading import formats
 
@@ -35,6 +35,16 @@ class TagModel(WordModel):
 
 class TagSettings(WordConfig):
     usable = {"data.format": partial(formats, "read_tokens")}  # noqa: RUF012
+    search = {  # noqa: RUF012
+        "model.hidden": Around(2),
+        "model.embedding": Around(2),
+        "model.characters": Around(2),
+        "model.layers": Among((1, 2)),
+        "model.dropout": Near(0.2),
+        "model.input_dropout": Near(0.2),
+        "training.learning_rate": Around(3),
+        "training.batch_size": Around(2),
+    }
     text: TagText = TagText()
     model: TagModel = TagModel()
     evaluation: EvaluationSettings = EvaluationSettings()

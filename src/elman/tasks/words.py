@@ -19,7 +19,7 @@ from elman.tasks.base import Axes, Chances, Measures, Task
 from elman.tasks.calibrating import temperature_of
 from elman.tasks.examples import Examples, kept_texts, tensor
 from elman.tasks.generation import Partners
-from elman.tasks.statistics import Statistics
+from elman.tasks.statistics import Statistics, Tally, tallied
 from elman.tensors.rows import length_mask
 from elman.tensors.transfer import moved
 from elman.text.batches import pad
@@ -87,17 +87,28 @@ class WordTask(Task[M, B]):
         """Does a network read the letters of each word? None: if the training text tells capitals apart."""
 
     def build_vocabularies(self, records: Iterable[Record]) -> Statistics:
-        words, labels, seen = Counter[str](), Counter[str](), Statistics()
-        for record in records:
-            tokens, own = self._words_of(record), self._labels_of(record)
-            words.update(tokens)
-            labels.update(own)
-            seen.add(tokens=len(tokens), losses=len(own), length=len(tokens))
-        seen.types = len(words)
-        self.labels.build(labels)
-        *notes, vocabulary = self.words.build(words)
+        return self._build(tallied(records, self._count))
+
+    def _build(self, tally: Tally) -> Statistics:
+        seen = tally.seen
+        seen.types = len(tally.counts["word"])
+        self.labels.build(Counter(dict(tally.counts["label"].items())))
+        *notes, vocabulary = self.words.build(tally.counts["word"])
         seen.notes += [*notes, f"{vocabulary}; {len(self.labels.names)} labels"]
         return seen
+
+    def _count(self, records: Iterable[Record]) -> Tally:
+        tally = Tally("word", "label")
+        for record in records:
+            tokens, own = self._words_of(record), self._labels_of(record)
+            tally.counts["word"].update(tokens)
+            tally.counts["label"].update(own)
+            tally.seen.add(tokens=len(tokens), losses=len(own), length=len(tokens))
+            self._note(tally, record, own)
+        return tally
+
+    def _note(self, tally: Tally, record: Record, labels: Sequence[str]) -> None:
+        """What a task counts besides."""
 
     def encode(self, records: Iterable[Record], lexicon: Lexicon | None) -> Iterator[Row]:
         """A label that training never saw is −1, and kept as it is written."""

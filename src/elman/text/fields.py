@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.errors import LabelError, RunError, nearest
+from elman.text.counts import Counted, Counts, counts_of
 from elman.text.files import Repairs
 from elman.text.lexicon import Lexicon
 from elman.text.records import Record
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # whose settings are read alone, so that a runtime needs none
     from elman.config import TextSettings, VocabularySettings
 
 LARGEST = 50_000  # entries of a vocabulary whose size is not set
+MOST_WORDS = 1_000_000  # the same where labels are learned, which rare words may tell
 FREQUENT_VECTORS = 50_000  # vectors of a file's first words that are kept beside those of the training data
 CAPITALS = 0.01  # share of words with a capital above which a text tells capitals from small letters
 
@@ -134,7 +136,7 @@ class TextField:
 
     def build_vocabulary(
         self,
-        counts: Counter[str],
+        counts: Counted,
         *,
         rare: int = 1,
         limit: int | None = None,
@@ -162,9 +164,8 @@ class TextField:
             built = Vocabulary.build(counts, min_count=least, size=size, markers=markers, alphabet=alphabet)
             tokens = self._with_kept(built.tokens, size, lower=lower or bool(settings.lowercase))
             self.vocabulary = Vocabulary(tokens if arrange is None else arrange(tokens))
-        self.counts = [counts[token] for token in self.vocabulary.tokens]
-        known = sum(count for token, count in counts.items() if token in self.vocabulary)
-        share = f"{known / max(1, counts.total()):.2%} of tokens"
+        self.counts = counts_of(counts, self.vocabulary.tokens)
+        share = f"{sum(self.counts) / max(1, counts.total()):.2%} of tokens"
         notes = [f"{name}: {len(self.vocabulary):,} entries for {len(counts):,} types, {share}"]
         if self.vectors:
             vectors = self._read_vectors(self.vectors)
@@ -259,20 +260,21 @@ class WordField:
         letters = self.letters()
         return self.cased if letters is None else letters
 
-    def build(self, words: Counter[str]) -> list[str]:
+    def build(self, words: Counted) -> list[str]:
         """All that these words, as they are written, tell; notes for the user."""
-        letters = Counter[str]()
+        letters, capitals = Counter[str](), 0
         for word, count in words.items():
+            capitals += count if word != word.lower() else 0
             for letter in word:
                 letters[letter] += count
         built = Vocabulary.build(letters, min_count=2).tokens
         self.characters = Vocabulary([*dict.fromkeys([*MARKERS, *self._kept_letters, *built])])
-        capitals = sum(count for word, count in words.items() if word != word.lower())
         self.cased = capitals > CAPITALS * words.total()
-        counts = Counter[str]()
-        for word, count in words.items():
-            counts[word.lower() if self.lower else word] += count
-        notes = self.text.build_vocabulary(counts, lower=self.lower)
+        counts: Counted = words
+        if self.lower:
+            counts = Counts()
+            counts.add((word.lower(), count) for word, count in words.items())
+        notes = self.text.build_vocabulary(counts, limit=MOST_WORDS, lower=self.lower)
         return [*(self._build_vectors(self.vectors, words) if self.vectors else ()), *notes]
 
     def keep_letters(self, other: WordField) -> None:
@@ -310,9 +312,10 @@ class WordField:
         self.vector_words = list(state["vectors"])
         self.vector_width = int(state["vector_width"])
 
-    def _build_vectors(self, path: str, words: Counter[str]) -> list[str]:
+    def _build_vectors(self, path: str, words: Counted) -> list[str]:
         vectors = read_vectors(path)
-        needed = {*words, *map(str.lower, words)}
+        forms = (form for word, _ in words.items() for form in (word, word.lower()))
+        needed = {form for form in forms if form in vectors.index}
         kept = [i for i, word in enumerate(vectors.words) if i < FREQUENT_VECTORS or word in needed]
         self.vector_words = [vectors.words[row] for row in kept]
         self._matrix = vectors.matrix[kept]

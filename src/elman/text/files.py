@@ -1,5 +1,7 @@
 """Lines out of files: plain, gzip, xz or standard input, decoded strictly, each with its place."""
 
+from __future__ import annotations
+
 import gzip
 import hashlib
 import io
@@ -13,9 +15,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from elman.errors import DataError, EncodingError, FileError, NulError, SyntaxProblem
+
+if TYPE_CHECKING:
+    from elman.text.stretches import Stretch
 
 LONGEST_LINE = 1 << 28  # bytes; a "line" beyond this is a file without line ends, not text
 LARGEST_UNPACKED = 1 << 30  # bytes; a packed file may become larger if it is not SWOLLEN
@@ -89,11 +94,15 @@ class Repairs(Counter[str]):
 
 
 def open_lines(
-    path: str | os.PathLike[str], repairs: Repairs | None = None, encoding: str = UTF8
+    path: str | os.PathLike[str],
+    repairs: Repairs | None = None,
+    encoding: str = UTF8,
+    stretch: Stretch | None = None,
 ) -> Iterator[Line]:
     """The lines of a file, one at a time; ``-`` is standard input, ``.gz`` and ``.xz`` are unpacked.
 
-    A line ends at ``\\n`` and nowhere else; carriage returns before it belong to the line end.
+    A line ends at ``\\n`` and nowhere else; carriage returns before it belong to the line end. Of a
+    ``stretch`` of a file, its lines, after those of its head.
     """
     repairs = Repairs() if repairs is None else repairs
     name = "<stdin>" if os.fspath(path) == "-" else os.fspath(path)
@@ -104,7 +113,8 @@ def open_lines(
             if "\n".encode(encoding) != b"\n":  # UTF-16 and its like: line ends are not one byte
                 readline, encoding = _narrowed(handle, encoding), UTF8
             raw_lines = iter(partial(readline, LONGEST_LINE), b"")
-            for number, raw in enumerate(_bounded(raw_lines, name), 1):
+            lines = enumerate(_bounded(raw_lines, name), 1)
+            for number, raw in lines if stretch is None else _of_stretch(handle, stretch, repairs):
                 if number == 1 and encoding == UTF8 and not (raw := _checked_start(raw, name, repairs)):
                     continue
                 text = _decoded(raw, name, number, encoding).removesuffix("\n")
@@ -120,6 +130,19 @@ def open_lines(
     except UnicodeError as problem:  # of a wide encoding; others are told with their place
         said, remedy = f"not {encoding}: {problem}", "name the encoding of the file: --encoding"
         raise EncodingError(said, path=name, line=number + 1, remedy=remedy) from None
+
+
+def _of_stretch(file: BinaryIO, stretch: Stretch, repairs: Repairs) -> Iterator[tuple[int, bytes]]:
+    """The lines of the head, if there is one, and of the stretch, with their numbers.
+
+    What was put right in the head is counted where it belongs.
+    """
+    if stretch.head:
+        yield from enumerate(io.BytesIO(file.read(stretch.head)), 1)
+        repairs.clear()
+        repairs.notes.clear()
+    file.seek(stretch.start)
+    yield from enumerate(io.BytesIO(file.read(stretch.end - stretch.start)), stretch.before + 1)
 
 
 def encoding_mistake(encoding: str) -> str | None:

@@ -1,12 +1,15 @@
 """Records out of users' files: the reader that a source asks for, and what it must be able to give."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from elman.errors import EmptyError
 from elman.registry import READERS, construct
+from elman.text.columns import DELIMITERS, QUOTING
 from elman.text.files import Repairs, inner_ending
 from elman.text.readers.base import Reader
 from elman.text.records import Record, Source
+from elman.text.stretches import cut
 
 
 def read_text(source: Source, repairs: Repairs | None = None) -> Iterator[Record]:
@@ -14,9 +17,7 @@ def read_text(source: Source, repairs: Repairs | None = None) -> Iterator[Record
 
     JSON Lines, tables, and any file of which a column is named, give that field instead.
     """
-    table = source.columns is not None or inner_ending(source.path) in (".csv", ".tsv")
-    usual = "delimited" if table else "lines"
-    return _read(source, usual, "read", ("text",), repairs, paired=False)
+    return _read(source, _of_texts(source), "read", ("text",), repairs, paired=False)
 
 
 def read_fields(source: Source, roles: tuple[str, ...], repairs: Repairs | None = None) -> Iterator[Record]:
@@ -29,6 +30,26 @@ def read_tokens(
 ) -> Iterator[Record]:
     """One record a sentence: ``{role: [one text a token]}`` out of CoNLL-U, column or parallel files."""
     return _read(source, "columns", "read_tokens", roles, repairs)
+
+
+def _of_texts(source: Source) -> str:
+    table = source.columns is not None or inner_ending(source.path) in (".csv", ".tsv")
+    return "delimited" if table else "lines"
+
+
+def in_stretches(source: Source, roles: tuple[str, ...], *, listed: bool) -> list[Source]:
+    """A source in stretches that can be read one by one; none if it is short, or cannot be cut.
+
+    ``listed``: records are lists of words; else they are texts, of which one alone is a line.
+    """
+    usual = "columns" if listed else _of_texts(source) if roles == ("text",) else "delimited"
+    reader: type[Reader] = READERS.find(source.kind(usual))
+    if reader.cut is None or "\n".encode(source.encoding) != b"\n":
+        return []
+    delimiter = source.delimiter or ("comma" if inner_ending(source.path) == ".csv" else "tab")
+    quotes = reader.quotes and DELIMITERS.get(delimiter, delimiter) in QUOTING
+    found = cut(source.path, source.target, reader.cut, headed=reader.headed, quotes=quotes)
+    return [replace(source, stretches=one) for one in found]
 
 
 def _read(
@@ -49,6 +70,9 @@ def _read(
         raise source.error(f"the format {kind!r} cannot be read for this; set one of {allowed} with --format")
     reader = construct(READERS.find(kind), options=source.options, named="data.format_options")
     records = getattr(reader, method)(source, roles, Repairs() if repairs is None else repairs)
+    if source.stretches:
+        head = source.stretches[0].head_lines
+        return (record for record in records if record.line > head) if head else records
     return records if source.asked else _at_least_one(source, records)
 
 

@@ -17,6 +17,7 @@ from elman.text.columns import (
     separator_mistakes,
 )
 from elman.text.files import UTF8, Line, Repairs, encoding_mistake, inner_ending, open_lines
+from elman.text.stretches import Stretch
 
 COLUMN_FILES = (".conll", ".iob2", ".iob", ".bio")
 ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".conllu": "conllu"}
@@ -113,6 +114,7 @@ class Source:
     asked: bool = False
     lists: tuple[str, ...] = ()  # roles that may be a list in JSON
     blank: tuple[str, ...] = ()  # roles that may be empty
+    stretches: tuple[Stretch, ...] = ()  # of the file, and of the second one, where not all is read
 
     def __post_init__(self) -> None:
         mistakes = column_mistakes(self.columns or {})
@@ -134,7 +136,11 @@ class Source:
 
     def open_lines(self, repairs: Repairs, path: str | None = None) -> Iterator[Line]:
         """The lines of the file, or of the second one."""
-        return open_lines(self.path if path is None else path, repairs, lookup(self.encoding).name)
+        path = self.path if path is None else path
+        stretch = None
+        if self.stretches:
+            stretch = self.stretches[0 if path == self.path else 1]
+        return open_lines(path, repairs, lookup(self.encoding).name, stretch)
 
     def wanted(self, roles: tuple[str, ...]) -> tuple[str, ...]:
         """The roles that are read."""

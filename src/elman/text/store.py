@@ -80,6 +80,15 @@ class Store:
         Without any row there is no field either. A failure on the way leaves the folder as it was, or
         such that :meth:`open` refuses it.
         """
+        return cls._replace(folder, lambda open_file: _write_rows(rows, open_file), key)
+
+    @classmethod
+    def join(cls, folder: str | os.PathLike[str], stores: Iterable[Store], key: str) -> Store:
+        """As ``write`` of all rows of these stores, in their order."""
+        return cls._replace(folder, lambda open_file: _write_stores(stores, open_file), key)
+
+    @classmethod
+    def _replace(cls, folder: str | os.PathLike[str], write: Callable[[OpenFile], None], key: str) -> Store:
         folder = Path(folder)
         if not folder.is_dir():
             remove(folder)
@@ -87,7 +96,7 @@ class Store:
         with open_own(folder / "lock", "a") as lock:
             take_lock(lock)  # two runs may encode the same corpus at the same time
             try:
-                _put_in_place(folder, _write_parts(folder, rows), key)
+                _put_in_place(folder, _write_parts(folder, write), key)
             finally:
                 _remove_parts(folder)
             store = cls.open(folder, key)
@@ -132,10 +141,13 @@ class _Part:
         return {"size": self.file.tell(), "sha256": self.digest.hexdigest()}
 
 
+OpenFile = Callable[[str], _Part | io.BytesIO]  # one more file of a store, by its name
+
+
 class _Column:
     """One field while it is written: at most a chunk of each file is held."""
 
-    def __init__(self, name: str, open_file: Callable[[str], _Part | io.BytesIO]) -> None:
+    def __init__(self, name: str, open_file: OpenFile) -> None:
         self.files = open_file(f"{name}.values"), open_file(f"{name}.offsets")
         self.values, self.offsets = array("i"), array("q", [0])
         self.written = 0
@@ -153,7 +165,7 @@ class _Column:
             del chunk[:]
 
 
-def _write_rows(rows: Iterable[Row], open_file: Callable[[str], _Part | io.BytesIO]) -> None:
+def _write_rows(rows: Iterable[Row], open_file: OpenFile) -> None:
     columns: dict[str, _Column] = {}
     for number, row in enumerate(rows):
         if number == 0:
@@ -173,7 +185,20 @@ def _write_rows(rows: Iterable[Row], open_file: Callable[[str], _Part | io.Bytes
         column.flush()
 
 
-def _write_parts(folder: Path, rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+def _write_stores(stores: Iterable[Store], open_file: OpenFile) -> None:
+    files: dict[str, _Part | io.BytesIO] = {}
+    written: defaultdict[str, int] = defaultdict(int)
+    for store in stores:
+        for name, field in store.fields.items():
+            if f"{name}.values" not in files:
+                files |= {one: open_file(one) for one in (f"{name}.values", f"{name}.offsets")}
+                files[f"{name}.offsets"].write(np.zeros(1, np.int64).tobytes())
+            files[f"{name}.values"].write(field.values.tobytes())
+            files[f"{name}.offsets"].write((field.offsets[1:] + written[name]).tobytes())
+            written[name] += len(field.values)
+
+
+def _write_parts(folder: Path, write: Callable[[OpenFile], None]) -> dict[str, dict[str, Any]]:
     """Writes every file beside its final place; their final names, sizes and SHA-256."""
     _remove_parts(folder)  # of a writer that was killed
     with ExitStack() as stack:
@@ -184,7 +209,7 @@ def _write_parts(folder: Path, rows: Iterable[Row]) -> dict[str, dict[str, Any]]
             stack.enter_context(parts[name].file)
             return parts[name]
 
-        _write_rows(rows, part)
+        write(part)
         return {name: one.finished() for name, one in parts.items()}
 
 

@@ -6,6 +6,7 @@ import math
 import os
 import re
 from array import array
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.errors import DataError, VectorsError, shortened
+from elman.text.counts import Counted
 from elman.text.files import Line, Repairs, open_lines
 
 REPEATED = "second vector of a word skipped"
@@ -86,19 +88,24 @@ def wanted_forms(words: Iterable[str]) -> set[str]:
     return {form for word in words for form in (word, word.lower())}
 
 
-def coverage(vectors: Vectors, counts: Mapping[str, int]) -> str:
+def coverage(vectors: Vectors, counts: Mapping[str, int] | Counted) -> str:
     """How many of the counted words have a vector, as types and as tokens; by their lower-case form, too.
 
     >>> vectors = Vectors(["the", "cat"], np.zeros((2, 3), np.float32))
     >>> print(coverage(vectors, {"The": 1, "the": 2, "dog": 1}))
     vectors for 2 of 3 types (66.7 %) and 3 of 4 tokens (75.0 %); in lower case only: 1 type, 1 token
     """
-    found = [word for word in counts if vectors.find(word) is not None]
-    lower = [word for word in found if word not in vectors.index]
-    types = _share(len(found), len(counts), "type")
-    tokens = _share(sum(counts[word] for word in found), sum(counts.values()), "token")
-    only = f"{_plural(len(lower), 'type')}, {_plural(sum(counts[word] for word in lower), 'token')}"
-    return f"vectors for {types} and {tokens}" + (f"; in lower case only: {only}" if lower else "")
+    found, lower = Counter[str](), Counter[str]()
+    types, tokens = 0, 0
+    for word, count in counts.items():
+        types, tokens = types + 1, tokens + count
+        if vectors.find(word) is not None:
+            found[word] = count
+            if word not in vectors.index:
+                lower[word] = count
+    shown = f"{_share(len(found), types, 'type')} and {_share(found.total(), tokens, 'token')}"
+    only = f"{_plural(len(lower), 'type')}, {_plural(lower.total(), 'token')}"
+    return f"vectors for {shown}" + (f"; in lower case only: {only}" if lower else "")
 
 
 def _header(line: Line) -> tuple[int | None, int]:

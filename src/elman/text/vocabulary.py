@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nsmallest
 from typing import Any
 
 from elman.errors import ArgumentError, RunError, UnknownNameError, nearest
+from elman.text.counts import Counted
 
 PAD, UNKNOWN, START, END = MARKERS = ("<pad>", "<unk>", "<s>", "</s>")
 
@@ -38,7 +40,7 @@ class Vocabulary:
     @classmethod
     def build(
         cls,
-        counts: Mapping[str, int],
+        counts: Mapping[str, int] | Counted,
         *,
         min_count: int = 1,
         size: int | None = None,
@@ -52,15 +54,25 @@ class Vocabulary:
         """
         first = tuple(markers)
         alphabet = set(alphabet).difference(first)
-        frequent = (token for token, count in counts.items() if count >= min_count)
-        others = sorted(set(frequent).difference(first, alphabet), key=lambda token: (-counts[token], token))
-        if size is not None:
-            places = size - len(first) - len(alphabet)
+        left = alphabet.union(first)
+
+        def frequent() -> Iterator[tuple[int, str]]:
+            for token, count in counts.items():
+                if count >= min_count and token not in left:
+                    yield -count, token
+
+        if size is None:
+            others = sorted(frequent())
+        else:
+            places = size - len(left)
             if places < 0:
                 needed = f"{len(first)} markers and an alphabet of {len(alphabet)} tokens"
                 raise ArgumentError(f"size is {size}; {needed} take at least {size - places}")
-            others = others[:places]
-        return cls([*first, *sorted([*alphabet, *others], key=lambda token: (-counts.get(token, 0), token))])
+            others = nsmallest(places, frequent())  # of many types, few are held
+        if alphabet:
+            found = {token: count for token, count in counts.items() if token in alphabet}
+            others = sorted([*others, *((-found.get(token, 0), token) for token in alphabet)])
+        return cls([*first, *(token for _, token in others)])
 
     def __len__(self) -> int:
         return len(self.tokens)

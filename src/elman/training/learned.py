@@ -27,6 +27,13 @@ def encoding(task: AnyTask) -> str:
     return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
 
 
+def before_counting(task: AnyTask) -> str:
+    """What decides how text becomes tokens: settings, and units that have learned theirs."""
+    sections = (task.config.data, task.config.text, task.config.model)
+    units = {name: field.unit_state() for name, field in task.text_fields.items()}
+    return "\0".join([task.config.task, *map(to_toml, sections), json.dumps(units)])
+
+
 def load_learned(task: AnyTask, run: Path) -> None:
     """What ``save_learned`` wrote, checked."""
     path, name = run / VOCABULARY, task.config.task

@@ -1,8 +1,7 @@
 """From the files of a user to encoded examples, with vocabularies built and open settings filled."""
 
 import json
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,19 +11,20 @@ from elman.config import Config, changed, given_keys, lookup, to_toml
 from elman.errors import EmptyError, LabelError, RunError
 from elman.storage.files import explained, remove
 from elman.tasks.base import AnyTask
-from elman.tasks.examples import Examples, encoded, unseen_note
+from elman.tasks.examples import Examples, encoded, opened, unseen_note
 from elman.tasks.looking import look_at
-from elman.tasks.statistics import Statistics
+from elman.tasks.statistics import Json, Statistics
 from elman.tasks.words import WordTask
-from elman.text.records import Record
 from elman.training.budget import Speed
 from elman.training.folder import SETTINGS, seal
 from elman.training.learned import encoding, read_json, save_learned
 from elman.training.origin import Origin
+from elman.training.parts import SEEN, encoded_in_parts
 from elman.training.session import write_text
 from elman.training.sources import Reading, training_data
 
 FORMAT = 1
+PARTS = "parts"  # of a cache: what was made of parts of large data
 
 
 @dataclass
@@ -48,12 +48,17 @@ class Prepared:
     speed: Speed | None = None
 
 
-def prepare(task: AnyTask, cache: Path | None = None, origins: Sequence[Origin] = ()) -> Prepared:
+def prepare(
+    task: AnyTask,
+    cache: Path | None = None,
+    origins: Sequence[Origin] = (),
+    say: Callable[[str], None] | None = None,
+) -> Prepared:
     """Read the data: vocabularies first, then the examples as numbers; open settings are filled.
 
-    Vocabularies keep the tokens of the ``origins``.
+    Vocabularies keep the tokens of the ``origins``. ``say`` is told how far it is with large data.
     """
-    train, dev = training_data(task)
+    train, dev = training_data(task, None if cache is None else cache / PARTS, say)
     if dev.held_out and task.config.data.stratified is None:  # open in runs of earlier versions
         task.config = changed(task.config, {"data.stratified": True})
     given = task.config
@@ -96,21 +101,43 @@ def keep_tokens(task: AnyTask, other: AnyTask) -> None:
         task.words.keep_letters(other.words)
 
 
-def prepare_run(run: Path, task: AnyTask, *, fresh: bool, origins: Sequence[Origin] = ()) -> Prepared:
+def prepare_run(
+    run: Path,
+    task: AnyTask,
+    *,
+    fresh: bool,
+    origins: Sequence[Origin] = (),
+    say: Callable[[str], None] | None = None,
+) -> Prepared:
     """What a run needs before training: all from the data if it is fresh, else from its own files too."""
     if fresh:
         # Fresh weights take from the data what no file of the run keeps: counts, notes, pretrained vectors.
-        shutil.rmtree(run / "cache", ignore_errors=True)
-        prepared = prepare(task, run / "cache", origins)
+        # Of large data the parts are kept, which know what they are of, and what was seen in them.
+        for place in (run / "cache").glob("*"):
+            if place.name != PARTS and not (place / SEEN).exists():
+                remove(place)
+        prepared = prepare(task, run / "cache", origins, say)
         with suppress(RunError):  # of a run that begins again, some settings were chosen before
             known = {key: why for key, why in _reasons(run).items() if key not in prepared.chosen}
             prepared.statistics.reasons = known | prepared.statistics.reasons
         return prepared
-    train, dev = training_data(task)
+    train, dev = training_data(task, run / "cache" / PARTS, say)
     known = read_json(run / "data.json")
     if not all(isinstance(known.get(name), dict) and "sha256" in known[name] for name in ("train", "dev")):
         raise RunError(f"{run / 'data.json'} lacks a part; restore the file or train again")
-    return _encoded(task, train, dev, run / "cache", Statistics(reasons=_reasons(run)), known)
+    prepared = _encoded(task, train, dev, run / "cache", Statistics(reasons=_reasons(run)), known)
+    forget_parts(run)
+    return prepared
+
+
+def has_parts(run: Path) -> bool:
+    return (run / "cache" / PARTS).exists()
+
+
+def forget_parts(run: Path) -> None:
+    """What was made of parts is needed no longer than until the first checkpoint."""
+    with explained(run / "cache"):
+        remove(run / "cache" / PARTS)
 
 
 def _reasons(run: Path) -> dict[str, str]:
@@ -134,7 +161,7 @@ def _encoded(
     dev: Reading,
     cache: Path | None,
     statistics: Statistics,
-    known: dict[str, Any] | None = None,
+    known: Json | None = None,
 ) -> Prepared:
     parts: dict[str, Examples] = {}
     about: dict[str, Any] = {"format": FORMAT}
@@ -152,8 +179,14 @@ def _encoded(
             for place in (cache, folder):
                 if place is not None and not place.is_dir():
                     remove(place)
-            records = reading if expected is None else _told(reading, notes, folder, expected)
-            examples = encoded(task, records, folder, f"{FORMAT} {name} {key} {how}")
+            full_key = f"{FORMAT} {name} {key} {how}"
+            examples = None if expected is None or folder is None else opened(task, folder, full_key)
+            if examples is None and expected is not None:
+                _tell(reading, notes, folder, expected)
+            if examples is None and folder is not None:
+                examples = encoded_in_parts(task, reading, folder, full_key)
+            if examples is None:
+                examples = encoded(task, reading, folder, full_key)
         notes += [note for note in reading.repairs.notes if note not in notes]
         if not len(examples) and reading.held_out:
             notes.append("too few examples to hold some out: validation is on the training data")
@@ -183,17 +216,14 @@ def no_known_label(reading: Reading) -> LabelError:
     return LabelError("no label is one of the training data", path=reading.path, remedy=remedy)
 
 
-def _told(
-    reading: Reading, notes: list[str], folder: Path | None, expected: dict[str, Any]
-) -> Iterator[Record]:
-    """The records, if they are read at all: then the cache of a run that is continued was not sound."""
+def _tell(reading: Reading, notes: list[str], folder: Path | None, expected: Json) -> None:
+    """The cache of a run that is continued was not sound."""
     notes.append(f"{folder} is missing, damaged or not of this run: it is made again")
     if reading.builtin:
         _check_same(reading, reading.digest(), expected)
-    yield from reading
 
 
-def _check_same(reading: Reading, digest: str, expected: dict[str, Any] | None) -> None:
+def _check_same(reading: Reading, digest: str, expected: Json | None) -> None:
     if expected is not None and digest != expected["sha256"]:
         raise RunError(
             f"{reading.path} has changed since the run began, so it cannot be continued; restore the file"

@@ -22,7 +22,7 @@ from elman.training.loop import Trainer
 from elman.training.measuring import keep_within, measured_shortly
 from elman.training.origin import Origin, record_origins, recorded_origins
 from elman.training.position import Position
-from elman.training.preparing import Prepared, keep_prepared, prepare_run
+from elman.training.preparing import Prepared, forget_parts, has_parts, keep_prepared, prepare_run
 from elman.training.session import (
     Interrupted,
     Observer,
@@ -133,7 +133,7 @@ def train_run(
                     tell(group, over=True)
                 return last | now.outcome()
         origins = [] if checkpoint else recorded_origins(run, trust_code=trust.everything)
-        prepared = prepare_run(run, task, fresh=checkpoint is None, origins=origins)
+        prepared = prepare_run(run, task, fresh=checkpoint is None, origins=origins, say=say)
         if checkpoint is None:
             keep_within(prepared, began)
             keep_prepared(run, prepared)
@@ -159,8 +159,9 @@ def train_run(
             signals() as received,
         ):
             session.start()
-            if origins:
-                session.save()  # from here on, the other runs are not needed
+            if origins or has_parts(run):
+                session.save()  # from here on, neither the other runs nor the parts are needed
+                forget_parts(run)
             if group is not None:
                 group.wish = lambda: received[0] if received else 0
             for event in trainer.run():

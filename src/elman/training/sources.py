@@ -3,20 +3,25 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from glob import glob
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
-from elman.config import Config, DataSettings, Files
+from elman.config import Config, DataSettings, Files, to_toml
 from elman.errors import ConfigError, FileError, nearest
 from elman.registry import CORPORA
 from elman.tasks.base import AnyTask
+from elman.tasks.statistics import Json, Tally
 from elman.text.files import UTF8, Repairs, file_digest, inner_ending
+from elman.text.reading import in_stretches
 from elman.text.records import ENDINGS, Record, Source
 from elman.training.holding_out import by_number, by_strata
+from elman.training.learned import before_counting
+from elman.training.parts import Facts, Parts, grouped, size_of
 
 BUILTIN = "builtin:"
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".json")  # names of files that have no separator
@@ -40,6 +45,10 @@ class Reading:
     said: Collection[str] = ()  # settings of the layout that are meant for these very files
     repairs: Repairs = field(default_factory=Repairs)
     counts: Counter[str] = field(default_factory=Counter)  # of examples, by file
+    facts: Facts = field(default_factory=Facts)
+    sources: Sequence[Source] | None = None  # of a part
+    own: list[bool] | None = None  # of a part: which of its examples are held out
+    begins: bool = True  # is the first example of all among these?
 
     @property
     def path(self) -> str:
@@ -54,6 +63,51 @@ class Reading:
     @property
     def builtin(self) -> bool:
         return self.path.startswith(BUILTIN)
+
+    @cached_property
+    def parts(self) -> Parts | None:
+        """The parts of large data; None where they are read in one go."""
+        facts, data = self.facts, self.task.config.data
+        if facts.folder is None or self.builtin or not self.task.parted:
+            return None
+        if self.held_out is not None and not data.stratified:
+            return None
+        groups = grouped([part for source in self._sources() for part in self._in_stretches(source)])
+        if len(groups) < 2:
+            return None
+        readings = [
+            replace(self, sources=group, repairs=Repairs(), counts=Counter(), begins=not place)
+            for place, group in enumerate(groups)
+        ]
+        sizes = [sum(map(size_of, group)) for group in groups]
+        facts.digest = facts.digest or self.digest()
+        parts = Parts(readings, sizes, facts.folder, f"{facts.digest} {self.files}", facts.say)
+        if self.held_out is not None:
+            self._divide(parts)
+        return parts
+
+    def tallied(self, count: Callable[[Iterable[Record]], Tally]) -> Tally:
+        """What a task counts of all examples, part by part if there are parts."""
+        if self.parts is None:
+            return count(self)
+        tally = Tally()
+        how = f"{self.held_out} {count.__name__} {before_counting(self.task)}"
+        for found in self.parts.found("counting", how, lambda part: count(part).as_json()):
+            tally.join(found)
+        return tally
+
+    def seen(self) -> Json:
+        """What was put right and counted, as JSON."""
+        return {"repairs": self.repairs, "notes": self.repairs.notes, "counts": self.counts}
+
+    def take(self, seen: Iterable[Json]) -> None:
+        """Have seen what its parts saw."""
+        self.repairs.clear()
+        self.counts.clear()
+        for one in seen:
+            self.repairs.update(one["repairs"])
+            self.repairs.notes.update(one["notes"])
+            self.counts.update(one["counts"])
 
     def __iter__(self) -> Iterator[Record]:
         parts = repeat(self.held_out) if self.held_out is None else self._parts()
@@ -77,9 +131,35 @@ class Reading:
     def _parts(self) -> Iterator[bool]:
         """Is an example held out? One after the other."""
         data, block = self.task.config.data, self.task.held_out_block
+        if self.own is not None:
+            return iter(self.own)
         if not data.stratified:
             return by_number(data.held_out, block)
         return iter(by_strata(map(self._labels, self._all()), data.held_out, block))
+
+    def _divide(self, parts: Parts) -> None:
+        """Tell each part which of its examples are held out."""
+        data, facts = self.task.config.data, self.facts
+        if facts.held_out is None:
+            how = to_toml(data) + self.task.config.task
+
+            def labels() -> Iterator[Sequence[str]]:
+                for found in parts.found("looking at labels", how, Reading.labels):
+                    facts.examples.append(found["examples"])
+                    yield from found["labels"] or repeat((), found["examples"])
+
+            facts.examples.clear()
+            facts.held_out = by_strata(labels(), data.held_out, self.task.held_out_block)
+        start, before = 0, False
+        for part, length in zip(parts.readings, facts.examples, strict=True):
+            part.own = facts.held_out[start : start + length]
+            part.begins, before = not before, before or self.held_out in part.own
+            start += length
+
+    def labels(self) -> Json:
+        """How many examples there are, held out or not, and their labels if they have some."""
+        labels = [*map(self._labels, self._all())]
+        return {"examples": len(labels), "labels": labels if any(labels) else None}
 
     def _labels(self, record: Record) -> list[str]:
         """The labels of an example, of which each is trained and judged.
@@ -91,10 +171,8 @@ class Reading:
 
     def _all(self) -> Iterator[Record]:
         if not self.builtin:
-            for path, target in self.files:
-                yield from self.task.read(
-                    source_of(self.task.config.data, path, target, self.said), self.repairs
-                )
+            for source in self._sources():
+                yield from self.task.read(source, self.repairs)
             return
         corpus, split = corpus_of(self.path, self.task.config.task)
         if corpus.task != self.task.config.task:
@@ -104,21 +182,39 @@ class Reading:
         for number, fields in enumerate(corpus.examples(split), 1):
             yield Record(dict(fields), self.path, number)
 
+    def _sources(self) -> Sequence[Source]:
+        """The files as they are laid out; of a part, what of them belongs to it."""
+        data = self.task.config.data
+        if self.sources is not None:
+            return self.sources
+        return [source_of(data, path, target, self.said) for path, target in self.files]
 
-def training_data(task: AnyTask) -> tuple[Reading, Reading]:
-    """Training and validation data, as the settings name them."""
+    def _in_stretches(self, source: Source) -> Sequence[Source]:
+        return in_stretches(source, self.task.roles, listed=self.task.listed) or [source]
+
+
+def training_data(
+    task: AnyTask, folder: Path | None = None, say: Callable[[str], None] | None = None
+) -> tuple[Reading, Reading]:
+    """Training and validation data, as the settings name them.
+
+    ``folder`` keeps what is made of parts of large data, and ``say`` is told how far that is.
+    """
     data = task.config.data
+    facts = Facts(folder) if say is None else Facts(folder, say=say)
     train = paired(data.train, data.train_target, "data.train")
     if not train:
         raise ConfigError("no training data; name a file with --train, or a corpus with --train builtin:NAME")
     if data.dev:
-        return Reading(task, train), Reading(task, paired(data.dev, data.dev_target, "data.dev"))
+        dev = paired(data.dev, data.dev_target, "data.dev")
+        others = replace(facts, examples=[])
+        return Reading(task, train, facts=facts), Reading(task, dev, facts=others)
     (first, _), *_ = train
     if first.startswith(BUILTIN):
         return Reading(task, train), Reading(task, [(f"{first.partition('/')[0]}/dev", None)])
     if not task.holds_out or not data.held_out:
-        return Reading(task, train), Reading(task, train)
-    return Reading(task, train, held_out=False), Reading(task, train, held_out=True)
+        return Reading(task, train, facts=facts), Reading(task, train, facts=facts)
+    return Reading(task, train, held_out=False, facts=facts), Reading(task, train, held_out=True, facts=facts)
 
 
 def paired(first: Files, second: Files, name: str) -> list[tuple[str, str | None]]:

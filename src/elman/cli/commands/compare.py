@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -10,8 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elman.cli.options import AsJson, Columns, Delimiter, Encoding, Format, Quiet, Set, TaskName, TrustCode
-from elman.cli.output import put, put_json, say
+from elman.cli.options import (
+    AsJson,
+    Columns,
+    Delimiter,
+    DevFiles,
+    DevTargets,
+    Encoding,
+    Format,
+    Jobs,
+    Quiet,
+    Set,
+    TaskName,
+    TrainFiles,
+    TrainTargets,
+    TrustCode,
+)
+from elman.cli.output import aligned, put, put_json, say
 from elman.cli.startup import quick_imports
 
 if TYPE_CHECKING:
@@ -33,10 +47,10 @@ def compare(
         str, typer.Option(help="What all have the same of: updates, tokens, parameters or minutes.")
     ] = "updates",
     minutes: Annotated[float | None, typer.Option(help="With --equal minutes: of each training.")] = None,
-    train: Annotated[list[str], typer.Option(help="Training file; repeatable.")] = [],  # noqa: B006
-    train_target: Annotated[list[str], typer.Option(help="Second, line-aligned training file.")] = [],  # noqa: B006
-    dev: Annotated[list[str], typer.Option(help="Validation file; a part is held out without.")] = [],  # noqa: B006
-    dev_target: Annotated[list[str], typer.Option(help="Second, line-aligned validation file.")] = [],  # noqa: B006
+    train: TrainFiles = [],  # noqa: B006
+    train_target: TrainTargets = [],  # noqa: B006
+    dev: DevFiles = [],  # noqa: B006
+    dev_target: DevTargets = [],  # noqa: B006
     test: Annotated[
         str | None, typer.Option(help="Compare by this file instead of validation data; once, at the end.")
     ] = None,
@@ -48,7 +62,7 @@ def compare(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     setting: Set = [],  # noqa: B006
-    jobs: Annotated[int | None, typer.Option(min=1, help="Trainings at a time; unset, a core each.")] = None,
+    jobs: Jobs = None,
     trust_code: TrustCode = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -59,6 +73,7 @@ def compare(
         from elman.comparing import running
         from elman.comparing.contenders import EQUAL, contenders, entries
         from elman.comparing.page import write_comparison
+        from elman.comparing.processes import cores, threads_of
         from elman.comparing.results import latex, results_of, rows
         from elman.storage.files import write_bytes
 
@@ -83,10 +98,10 @@ def compare(
         "test": told,
         "settings": common.model_dump(mode="json", exclude_unset=True),
     }
-    whole = running.begin(out, plan, lambda: entries(common, given, equal))
+    at_once = jobs or min(len(given) * seeds, cores())
+    whole = running.begin(out, plan, lambda: entries(common, given, equal, threads_of(at_once)))
     todo = running.jobs(out, [one["name"] for one in whole["entries"]], seeds)
     left = sum(not job.finished(bool(told)) for job in todo)
-    at_once = jobs or min(len(todo), len(os.sched_getaffinity(0)))
     say(f"{len(todo)} trainings, {left} of them to do, {at_once} at a time")
 
     def tell(job: Job, seconds: float) -> None:
@@ -108,15 +123,3 @@ def compare(
 
 def named(words: str) -> list[str]:
     return [word.strip() for word in words.split(",") if word.strip()]
-
-
-def aligned(rows: list[tuple[str, ...]]) -> str:
-    """Names to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            f"{cell:<{width}}" if place in (0, len(row) - 1) else f"{cell:>{width}}"
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )

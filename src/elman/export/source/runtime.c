@@ -107,6 +107,29 @@ static void multiply8(float *restrict y, const float *restrict x, int depth, con
 #endif
   multiply8_wide(y, x, depth, w, scale, width);
 }
+#elif defined(__wasm_simd128__)
+#include <wasm_simd128.h>
+/* As numbers by their bits: clang takes a conversion of short numbers apart, lane by lane. */
+#define SHIFTED(whole) wasm_f32x4_sub(wasm_i32x4_add(whole, wasm_i32x4_const_splat(0x4B400000)), \
+                                      wasm_f32x4_const_splat(12582912.0f))
+static void multiply8(float *restrict y, const float *restrict x, int depth, const int8_t *restrict w,
+                      const float *restrict scale, int width) {
+  for (int c = 0; c < width; c += COLUMNS) {
+    v128_t sum[COLUMNS / 4];
+    for (int p = 0; p < COLUMNS / 4; p++) sum[p] = wasm_v128_load(y + c + 4 * p);
+    for (int d = 0; d < depth; d++, w += COLUMNS) {
+      const v128_t a = wasm_f32x4_splat(x[d] * scale[d]);
+      for (int p = 0; p < COLUMNS / 8; p++) {
+        const v128_t small = wasm_i16x8_load8x8(w + 8 * p);
+        const v128_t low = SHIFTED(wasm_i32x4_extend_low_i16x8(small));
+        const v128_t high = SHIFTED(wasm_i32x4_extend_high_i16x8(small));
+        sum[2 * p] = wasm_f32x4_add(sum[2 * p], wasm_f32x4_mul(a, low));
+        sum[2 * p + 1] = wasm_f32x4_add(sum[2 * p + 1], wasm_f32x4_mul(a, high));
+      }
+    }
+    for (int p = 0; p < COLUMNS / 4; p++) wasm_v128_store(y + c + 4 * p, sum[p]);
+  }
+}
 #else
 #define multiply8 multiply8_plain
 #endif

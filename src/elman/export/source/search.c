@@ -12,10 +12,6 @@ static int search(Memory *m, int32_t first, int longest) {
     for (int row = 0; row < live; row++) {
       float *log_probs = m->log_probs;
       step(m, m->last[now][row], m->hypotheses[now][row], log_probs);
-#ifdef TRACED
-      copy(m->attention + (size_t)length * (size_t)m->count, m->weights, m->count);
-      m->look_count = length + 1;
-#endif
 #ifdef COPIED
       m->looked[row] = most_looked(m);
 #endif
@@ -54,6 +50,7 @@ static int search(Memory *m, int32_t first, int longest) {
           best = score;
           m->log_probability = m->values[i];
           count = token == END_MARKER ? length - 1 : length;
+          m->ended = token == END_MARKER;
           for (int j = 0; j < length - 1; j++) m->written[j] = m->histories[now][row][j];
           m->written[length - 1] = noted;
         }

@@ -44,6 +44,7 @@ static size_t character_at(const uint8_t *text, size_t length, uint32_t *code, s
   uint32_t low = 0x80, high = 0xBF;
   size_t count, i;
   *wrong = 1;
+  *code = 0;
   if (first < 0x80) {
     *code = first;
     return 1;
@@ -232,6 +233,40 @@ static int cut_characters(const uint8_t *text, size_t length, const Vocabulary *
 }
 #endif
 
+#ifdef SEPARATOR
+/* Features that end a text, each with the sign before it, are tokens of their own: where the first begins. */
+static size_t features_start(const uint8_t *text, size_t length) {
+  size_t start = length;
+  for (;;) {
+    size_t i = start;
+    while (i > 0 && text[i - 1] != ' ' && text[i - 1] != SEPARATOR) i--;
+    if (i == 0 || i == start) return start;
+    start = i - 1;
+    if (text[start] == ' ') return start;
+  }
+}
+
+/* A character, or such a feature. */
+static size_t next_feature(const uint8_t *text, size_t length, size_t i, size_t *end) {
+  if (i < features_start(text, length)) return next_character(text, length, i, end);
+  for (*end = i < length ? i + 1 : i; *end < length && text[*end] != ' ' && text[*end] != SEPARATOR;) ++*end;
+  return i;
+}
+
+static int cut_features(const uint8_t *text, size_t length, const Vocabulary *v, int32_t unknown, int32_t *ids,
+                        int most) {
+  const size_t start = features_start(text, length);
+  size_t end = 0;
+  int count = cut_characters(text, start, v, unknown, ids, most);
+  for (size_t i = start; count >= 0 && i < length; i = end) {
+    if (count == most) return TOO_LONG;
+    (void)next_feature(text, length, i, &end);
+    ids[count++] = find_token(v, text + i, end - i, unknown);
+  }
+  return count;
+}
+#endif
+
 #ifdef CUTS_BYTE
 static int cut_bytes(const uint8_t *text, size_t length, const int32_t *numbers, int32_t *ids, int most) {
   if (length > (size_t)most) return TOO_LONG;
@@ -246,6 +281,9 @@ typedef struct {
   uint32_t mask;
   const int32_t *single, *numbers;
 } Merges;
+typedef struct PUBLIC(piece) Piece; /* number, rank with the next one, and the places of its neighbours, or -1 */
+#define BLOCK_OF_PIECES 256
+#define NO_RANK 0x7FFFFFFF
 
 /* What a character is to the pattern that cuts a text before bytes are paired. */
 static int piece_kind(uint32_t code) {
@@ -286,45 +324,70 @@ static size_t run_length(const uint8_t *text, size_t length) {
   return i;
 }
 
-static int cut_pieces(const uint8_t *text, size_t length, const Merges *merges, int32_t *ids, int32_t *work,
-                      int most) {
+/* Where the rank and the result of merging two pieces are; the last entry, which has no rank, where they do not merge. */
+static const int32_t *merge_of(const Merges *merges, const Piece *pieces, int32_t left) {
+  const int32_t right = pieces[left].next;
+  const uint32_t a = (uint32_t)pieces[left].number, b = right < 0 ? 0 : (uint32_t)pieces[right].number;
+  uint32_t slot = ((a * 31337u + b) * 2654435761u) & merges->mask;
+  for (; right >= 0 && merges->pairs[4 * slot + 2]; slot = (slot + 1) & merges->mask)
+    if (merges->pairs[4 * slot] == (int32_t)a && merges->pairs[4 * slot + 1] == (int32_t)b)
+      return merges->pairs + 4 * slot;
+  return NULL;
+}
+
+/* The rank of a piece with the next one, and the first of the lowest ranks of its block. */
+static void rank_piece(const Merges *merges, Piece *pieces, int32_t *lowest, int32_t i, int32_t count) {
+  const int32_t *found = i < 0 || pieces[i].number < 0 ? NULL : merge_of(merges, pieces, i);
+  const int32_t first = i / BLOCK_OF_PIECES * BLOCK_OF_PIECES;
+  if (i < 0) return;
+  pieces[i].rank = found ? found[2] : NO_RANK;
+  lowest[i / BLOCK_OF_PIECES] = first;
+  for (int32_t j = first + 1; j < first + BLOCK_OF_PIECES && j < count; j++)
+    if (pieces[j].rank < pieces[lowest[i / BLOCK_OF_PIECES]].rank) lowest[i / BLOCK_OF_PIECES] = j;
+}
+
+/* Merge the two pieces of the lowest rank, of equals the first, until none is left that merge. */
+static void merge_pieces(const Merges *merges, Piece *pieces, int32_t *lowest, int32_t count) {
+  for (int32_t i = 0; i < count; i++) pieces[i].rank = NO_RANK;
+  for (int32_t i = 0; i < count; i++) {
+    const int32_t *found = merge_of(merges, pieces, i);
+    pieces[i].rank = found ? found[2] : NO_RANK;
+    if (i % BLOCK_OF_PIECES == 0 || pieces[i].rank < pieces[lowest[i / BLOCK_OF_PIECES]].rank)
+      lowest[i / BLOCK_OF_PIECES] = i;
+  }
+  for (;;) {
+    int32_t best = 0, gone;
+    for (int32_t b = 0; b * BLOCK_OF_PIECES < count; b++)
+      if (pieces[lowest[b]].rank < pieces[best].rank) best = lowest[b];
+    if (pieces[best].rank == NO_RANK) return;
+    gone = pieces[best].next;
+    pieces[best].number = merge_of(merges, pieces, best)[3];
+    pieces[best].next = pieces[gone].next;
+    if (pieces[gone].next >= 0) pieces[pieces[gone].next].before = best;
+    pieces[gone].number = -1;
+    rank_piece(merges, pieces, lowest, gone, count);
+    rank_piece(merges, pieces, lowest, best, count);
+    rank_piece(merges, pieces, lowest, pieces[best].before, count);
+  }
+}
+
+static int cut_pieces(const uint8_t *text, size_t length, const Merges *merges, int32_t *ids, Piece *pieces,
+                      int32_t *lowest, int most) {
   int count = 0;
   size_t size;
   for (size_t i = 0; i < length; i += size) {
-    int parts = 0;
+    int32_t parts;
     size = run_length(text + i, length - i);
-    for (size_t j = 0; j < size; j++) work[parts++] = merges->single[text[i + j]];
-    for (;;) {
-      int32_t best = 0, made = 0;
-      int place = -1, to = 0;
-      for (int j = 0; j + 1 < parts; j++) {
-        const uint32_t a = (uint32_t)work[j], b = (uint32_t)work[j + 1];
-        uint32_t slot = ((a * 31337u + b) * 2654435761u) & merges->mask;
-        for (; merges->pairs[4 * slot + 2]; slot = (slot + 1) & merges->mask) {
-          const int32_t *pair = merges->pairs + 4 * slot;
-          if (pair[0] != work[j] || pair[1] != work[j + 1]) continue;
-          if (place < 0 || pair[2] < best) {
-            best = pair[2];
-            made = pair[3];
-            place = j;
-          }
-          break;
-        }
-      }
-      if (place < 0) break;
-      for (int j = 0; j < parts; j++) {
-        if (j == place) {
-          work[to++] = made;
-          j++;
-        } else {
-          work[to++] = work[j];
-        }
-      }
-      parts = to;
+    parts = (int32_t)size;
+    for (int32_t j = 0; j < parts; j++) {
+      pieces[j].number = merges->single[text[i + (size_t)j]];
+      pieces[j].before = j - 1;
+      pieces[j].next = j + 1 < parts ? j + 1 : -1;
     }
-    for (int j = 0; j < parts; j++) {
+    merge_pieces(merges, pieces, lowest, parts);
+    for (int32_t j = 0; j >= 0; j = pieces[j].next) {
       if (count == most) return TOO_LONG;
-      ids[count++] = merges->numbers[work[j]];
+      ids[count++] = merges->numbers[pieces[j].number];
     }
   }
   return count;

@@ -7,6 +7,7 @@ from elman.errors import UnbalancedError
 from elman.text.columns import counted, split_row
 from elman.text.files import Repairs
 from elman.text.records import Record, Source, paired_lines
+from elman.text.stretches import Between
 
 
 class Reader:
@@ -17,6 +18,8 @@ class Reader:
     mended is an error with its place: ``raise record.error(SyntaxProblem, "what is wrong")``.
 
     paired: it reads two sides, so its files are no plain text.
+    cut: between what a large file may be cut, so that several processes read it; unset, nowhere.
+    headed: its first lines tell how the others are to be read. quotes: a quoted cell may hold line ends.
 
     >>> class Numbered(Reader):
     ...     def read(self, source, roles, repairs):
@@ -27,6 +30,9 @@ class Reader:
     """
 
     paired: ClassVar[bool] = False
+    cut: ClassVar[Between | None] = None
+    headed: ClassVar[bool] = False
+    quotes: ClassVar[bool] = False
 
     def read(self, source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[Record]:
         """One record a line, or whatever is one example: ``{role: text}``."""

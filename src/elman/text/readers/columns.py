@@ -21,6 +21,9 @@ class Columns(Reader):
     before the first word of a sentence that begin with # and do not fit its columns are comments.
     """
 
+    cut = "sentences"
+    headed = True
+
     def read_tokens(self, source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[Record]:
         columns = token_columns(source, roles, range(len(roles)))
         for role, column in columns.items():

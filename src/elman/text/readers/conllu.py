@@ -18,6 +18,8 @@ REMEDY = "separate ten columns by tabs, _ where empty"
 class Conllu(Reader):
     """Words and, unless other columns are named, ``form`` and ``upos`` of each."""
 
+    cut = "sentences"
+
     def read_tokens(self, source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[Record]:
         columns = token_columns(source, roles, ("form", "upos"))
         answer = _conllu_number(source, columns[roles[-1]])

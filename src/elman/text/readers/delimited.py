@@ -22,6 +22,9 @@ class Delimited(Reader):
     between spaces the last column wanted keeps the rest of the line.
     """
 
+    cut = "lines"
+    headed = quotes = True
+
     def read(self, source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[Record]:
         lines = source.open_lines(repairs)
         first_line = next(lines, None)

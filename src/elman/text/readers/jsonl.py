@@ -17,6 +17,8 @@ Value = Callable[[Line, dict[str, Any], str], Any]  # of a key of an object, in 
 class JsonLines(Reader):
     """Without named columns the roles are the keys."""
 
+    cut = "lines"
+
     def read(self, source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[Record]:
         """A text beside which nothing stands may be blank, as a line of text may."""
         keys = columns_of(source, roles, roles)

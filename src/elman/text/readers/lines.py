@@ -11,6 +11,8 @@ from elman.text.records import Origin, Record, Source
 class Lines(LineReader):
     """Every line, blank ones too, unchanged but for the line end."""
 
+    cut = "lines"
+
     def read(self, source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[Record]:
         if len(source.wanted(roles)) != 1:
             raise source.error(f"a line of the format 'lines' is one thing, not {' and '.join(roles)}")

@@ -12,6 +12,7 @@ class Parallel(LineReader):
     """As many files as roles, with as many lines, and as many words in a line."""
 
     paired = True
+    cut = "lines"
 
     def read(self, source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[Record]:
         for lines in paired_lines(source, roles, repairs):

@@ -12,6 +12,7 @@ class Separated(Reader):
     """The separator stands once in every line."""
 
     paired = True
+    cut = "lines"
 
     def read(self, source: Source, roles: tuple[str, ...], repairs: Repairs) -> Iterator[Record]:
         assert source.separator is not None  # a source of this format has one

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 ALPHABET = 256  # bytes, which byte-pair encoding starts with
+REMEMBERED = 200_000  # words whose pieces are kept
+LETTERS = 20_000_000  # characters that are learned from; of more text, every so manieth
 
 
 class BytePair(Unit):
@@ -28,7 +30,26 @@ class BytePair(Unit):
     learned = True
     tokenizer: Tokenizer
 
+    def __init__(self, *, lowercase: bool = False) -> None:
+        super().__init__(lowercase=lowercase)
+        self._known: dict[str, list[str]] = {}
+
     def cut(self, text: str) -> list[str]:
+        """No token goes over a space but at its beginning: so words with the space before them are kept."""
+        words = text.split(" ")
+        if words != text.split():  # with other white space, or with more of it
+            return self._cut(text)
+        known, tokens = self._known, self._cut(words[0])
+        for run in words[1:]:
+            own = known.get(run)
+            if own is None:
+                if len(known) >= REMEMBERED:
+                    known.clear()
+                own = known[run] = self._cut(f" {run}")
+            tokens += own
+        return tokens
+
+    def _cut(self, text: str) -> list[str]:
         return self.tokenizer.encode(text, add_special_tokens=False).tokens
 
     def join(self, tokens: Sequence[str]) -> str:
@@ -41,7 +62,8 @@ class BytePair(Unit):
     def learn(self, texts: Iterable[str], size: int) -> None:
         if size < ALPHABET:
             raise ArgumentError(f"size is {size}; byte-pair encoding starts with the {ALPHABET} bytes")
-        self.tokenizer = _trained(texts, size)
+        self.tokenizer = _trained(thinned(texts), size)
+        self._known.clear()
 
     def state(self) -> dict[str, Any]:
         return {"tokenizer": json.loads(self.tokenizer.to_str())}
@@ -54,11 +76,29 @@ class BytePair(Unit):
             raise RunError(f"a saved tokenizer does not cut as ours do; {remedy}")
         try:
             self.tokenizer = Tokenizer.from_str(json.dumps(saved))
+            self._known.clear()
         except Exception as error:  # the library raises nothing narrower
             raise RunError(f"a saved tokenizer cannot be read ({error}); {remedy}") from None
         missing = set(pre_tokenizers.ByteLevel.alphabet()).difference(self.alphabet())
         if missing:
             raise RunError(f"a saved tokenizer lacks {len(missing)} of the 256 bytes; {remedy}")
+
+
+def thinned(texts: Iterable[str]) -> list[str]:
+    """All texts, or of many every second, every fourth and so on, so that they are not too long together.
+
+    >>> thinned(["a", "b", "c"])
+    ['a', 'b', 'c']
+    """
+    kept, every, length = list[str](), 1, 0
+    for number, text in enumerate(texts):
+        if number % every == 0:
+            kept.append(text)
+            length += len(text)
+            while length > LETTERS and len(kept) > 1:
+                kept, every = kept[::2], 2 * every
+                length = sum(map(len, kept))
+    return kept
 
 
 def _untrained() -> Tokenizer:

@@ -12,6 +12,7 @@ from elman.text.units.base import Unit
 GLUED, SPACED = MARKS = "￭", "▁"  # before a token: no space stood before it, or one did, against the rule
 REMEMBERED = 100_000  # runs of characters between spaces whose pieces are kept
 SHORT = 2  # letters after an apostrophe that belong to it, as 's and 't; before more of them it is l' and d'
+PLAIN = ".,;:!?"  # signs that end a word
 APOSTROPHES = "'’"
 LATIN = "\u0250"  # what begins with a letter below is in this script
 
@@ -90,6 +91,11 @@ class WordPunct(Unit):
     def _pieces(self, run: str) -> list[tuple[str, Habit]]:
         known = self._known.get(run)
         if known is None:
+            if run.isascii():  # most are a word, or a word and a sign
+                if run.isalpha():
+                    return [(run, WORD)]
+                if run[-1] in PLAIN and run[:-1].isalpha() and len(run) > 2:
+                    return [(run[:-1], WORD), (run[-1], CLOSING)]
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
             known = self._known[run] = [(piece, habit_of(piece)) for piece in pieces_of(run)]

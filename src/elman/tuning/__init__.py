@@ -1,0 +1,1 @@
+"""Settings that suit some data, found by training with many: elman tune."""
