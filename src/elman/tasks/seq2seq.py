@@ -258,8 +258,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
         settings, vocabulary = self.config.training, self.target.vocabulary
         if (rate := self.config.model.copy_dropout) and model.training:
             batch = batch.hidden(rate, len(vocabulary), vocabulary.id(UNKNOWN))
-        gold = batch.gold()
-        source = model.read(batch.sources, batch.source_lengths)
+        gold, source = batch.gold(), model.read(batch.sources, batch.source_lengths)
         p, smoothing = forcing(settings, progress), settings.label_smoothing or 0.0
         if p < 1:
             truth = rand(*batch.previous.shape, device=batch.previous.device) < p
