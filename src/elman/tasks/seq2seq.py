@@ -57,8 +57,7 @@ class Seq2Seq(Task[Model, Seq2SeqBatch]):
 
     def __init__(self, config: Seq2SeqSettings) -> None:
         super().__init__(config)
-        training = config.training
-        if training.teacher_forcing_schedule != "constant":
+        if config.training.teacher_forcing_schedule != "constant":
             self.unrecordable = "training.teacher_forcing changes from update to update"
         text = config.text
         self.source, self.target = (
