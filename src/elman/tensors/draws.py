@@ -51,6 +51,11 @@ _share: ContextVar[Share | None] = ContextVar("_share", default=None)
 _seen: ContextVar[list[int] | None] = ContextVar("_seen", default=None)  # of the generator, after each draw
 
 
+def _here() -> Share | None:
+    """The rows that are computed here; None: all. Code that is being compiled, which cannot ask, has all."""
+    return None if torch.compiler.is_compiling() else _share.get()
+
+
 @contextmanager
 def shared(share: Share | None) -> Iterator[None]:
     """Inside, the first dimension of what is drawn is that of these rows; None: all rows are here."""
@@ -87,7 +92,7 @@ def generator_digest(device: torch.device) -> int:
 
 def rand(*shape: int, device: torch.device) -> Tensor:
     """Uniform numbers, the first dimension is of rows."""
-    share = _share.get()
+    share = _here()
     if share is None:
         return torch.rand(*shape, device=device)
     with _looking(device):
@@ -97,7 +102,7 @@ def rand(*shape: int, device: torch.device) -> Tensor:
 
 def dropout(x: Tensor, rate: float, training: bool = True) -> Tensor:
     """Dropout of x, whose first dimension is of rows."""
-    share = _share.get()
+    share = _here()
     if share is None or not (training and rate):
         return F.dropout(x, rate, training)
     with _looking(x.device):
@@ -107,7 +112,7 @@ def dropout(x: Tensor, rate: float, training: bool = True) -> Tensor:
 
 def step_dropout(x: Tensor, rate: float, training: bool, T: int) -> Tensor:
     """The same, where x (N, ·) are real steps of rows of up to T."""
-    share = _share.get()
+    share = _here()
     if share is None or not (training and rate):
         return F.dropout(x, rate, training)
     with shared(share.steps(T)):
@@ -122,7 +127,7 @@ def weight_dropout(weight: Tensor, rate: float) -> Tensor:
 
 def bernoulli(like: Tensor, probability: float) -> Tensor:
     """Ones with this probability, else zeros, as many as there are in ``like``, whose rows come first."""
-    share = _share.get()
+    share = _here()
     if share is None:
         return torch.empty_like(like).bernoulli_(probability)
     with _looking(like.device):

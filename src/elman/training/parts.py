@@ -113,10 +113,11 @@ class Facts:
 
 
 def size_of(source: Source) -> int:
-    """Bytes of a source, or of what is meant of it."""
+    """Bytes of a source, or of what is meant of it; none where there is no file, as whoever reads it says."""
     if source.stretches:
         return sum(one.end - one.start for one in source.stretches)
-    return sum(os.stat(path).st_size for path in (source.path, source.target) if path is not None)
+    paths = [path for path in (source.path, source.target) if path is not None]
+    return sum(os.stat(path).st_size for path in paths if os.path.exists(path))
 
 
 def grouped(sources: Iterable[Source]) -> list[list[Source]]:
@@ -124,7 +125,7 @@ def grouped(sources: Iterable[Source]) -> list[list[Source]]:
     groups, room = list[list[Source]](), 0
     for source in sources:
         size = size_of(source)
-        if source.stretches or size > room:
+        if not groups or source.stretches or size > room:
             groups.append([])
             room = 0 if source.stretches else stretches.SIZE
         groups[-1].append(source)
