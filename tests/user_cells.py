@@ -131,4 +131,19 @@ class Ranked(Cell):
         return self.State(tanh(x.a + product(s.h.sort(-1).values, "a")))
 
 
+# Cells of the package whose steps differ in kind: what does not depend on equations is tried with these.
+UNLIKE = (
+    "elman",
+    "gru",
+    "hard_gate",
+    "layer_norm_lstm",
+    "lru",
+    "lstm",
+    "mogrifier",
+    "peephole_lstm",
+    "qrnn",
+    "scrn",
+    "slstm",
+    "sru",
+)
 USER_CELLS = (UserLSTM, Everything, Readout, Decay, Deaf, Unbiased, Lopsided)

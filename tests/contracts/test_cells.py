@@ -26,7 +26,7 @@ from elman import RNN
 from elman.errors import BackendError
 from elman.layers.rnn import find_cell
 from elman.registry import CELLS
-from user_cells import USER_CELLS, Deaf, Everything, Phased, Ranked
+from user_cells import UNLIKE, USER_CELLS, Deaf, Everything, Phased, Ranked
 
 FREE_FORM = [Ranked]
 EQUATIONS = [*CELLS.names(), *USER_CELLS, Phased]
@@ -158,8 +158,10 @@ def test_gradients_are_finite_differences(part, backend):
     finite_differences(part, backend, second=False)
 
 
+@pytest.mark.parametrize("part", [*UNLIKE, *USER_CELLS, Phased, *FREE_FORM], ids=name_of)
 @pytest.mark.slow
 def test_second_derivatives_are_finite_differences(part):
+    """Of cells that differ in kind: they are the loop's, whatever the equations."""
     if part in STEPS:
         pytest.skip("no finite difference sees a step")
     finite_differences(part, "auto", second=True)
