@@ -158,6 +158,7 @@ def computation(model=None, **changes):
         "scaler": SimpleNamespace(is_enabled=lambda: False),
         "rate_there": True,
         "bucketed": True,
+        "shared": False,
     }
     return SimpleNamespace(**{**given, **changes})
 
@@ -190,6 +191,7 @@ OFF, HALF = SimpleNamespace(graphs="off"), SimpleNamespace(graphs="auto", precis
         ({}, None),
         ({"device": CPU}, "the device is cpu"),
         ({"settings": OFF}, "training.graphs is 'off'"),
+        ({"shared": True}, "several workers share them"),
         ({"settings": HALF, "scaler": SimpleNamespace(is_enabled=lambda: True)}, "scale of float16"),
         ({"rate_there": False}, "the optimiser FusedOnAGpu is no fused kernel"),
         ({"task": SimpleNamespace(unrecordable="it says so")}, "it says so"),
