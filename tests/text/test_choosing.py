@@ -23,6 +23,8 @@ KOREAN = ["오늘은 날씨가 아주 좋습니다, 공원에 갑시다.", "커�
 ARABIC = ["ذهبَ الرجلُ إلى السوقِ، ثم عاد.", "هل هذا بيتُكَ؟ نعم، هذا بيتي!"] * 6
 PREPARED = ["the <unk> of the company rose N %", "shares fell <unk> cents"] * 6
 CODE = ["int main(void) {", "  return f(x, 1);", "  /* done, or so. */", "}"] * 6
+COUNTRIES = "Iceland;New Zealand;Finland;Peru;Sri Lanka;Kenya;Ghana;Oman;Qatar;Fiji".split(";")
+RARE = [f"{name} lies there" for name in COUNTRIES]
 ACTIONS = ["I_TURN_LEFT I_JUMP", "I_WALK I_WALK I_TURN_RIGHT"] * 6
 
 LABELLED = {
@@ -73,6 +75,8 @@ PAIRS = {
     "transliteration": (["John Smith", "Ann"] * 6, ["ジョン・スミス", "アン"] * 6, "character", "character"),
     "commands": (["turn left and jump", "walk twice"] * 6, ACTIONS, "word", "word"),
     "raw translation": (RAW, RAW, "bpe", "bpe"),
+    "names of one word or two": (COUNTRIES, COUNTRIES, "character", "character"),
+    "words that are mostly new": (RARE, RARE, "bpe", "bpe"),
     "tokenised translation": (TOKENISED, TOKENISED, "word", "word"),
     "Chinese to English": (CHINESE, RAW, "bpe", "bpe"),
     "English to Japanese that was cut": (TOKENISED, CUT_JAPANESE, "word", "word"),
@@ -93,6 +97,7 @@ def test_reasons_name_what_was_seen():
         "since the text is raw and 50 % of validation words are new",
     )
     assert choose_unit(Look.at(PHONES), "translate")[1].startswith("since its 11 tokens between spaces")
+    assert choose_unit(Look.at(RARE), "write")[1].startswith("since 33 % of validation words are new")
     assert "Han, which has no spaces" in choose_unit(Look.at(CHINESE), "label")[1]
 
 
