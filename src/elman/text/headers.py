@@ -93,8 +93,11 @@ def is_header(cells: Sequence[str]) -> bool:
 def suspected_header(rows: Sequence[Sequence[str]]) -> bool:
     """Does the first row look unlike the others? Its last cell is none of few labels, its first is short.
 
-    >>> suspected_header([["Satz", "Klasse"]] + 9 * [["ein langer Satz", "gut"], ["noch einer", "schlecht"]])
-    True
+    What ends with a full stop is a sentence, and names no column.
+
+    >>> others = 9 * [["ein langer Satz", "gut"], ["noch einer", "schlecht"]]
+    >>> suspected_header([["Satz", "Klasse"], *others]), suspected_header([["Nein.", "selten"], *others])
+    (True, False)
     """
     first, *others = [row for row in rows if len(row) == len(rows[0])]
     if len(first) < 2 or len(others) < 10:
@@ -102,7 +105,8 @@ def suspected_header(rows: Sequence[Sequence[str]]) -> bool:
     labels = [row[-1] for row in others]
     few = len(set(labels)) <= min(FEW, len(labels) // 3)
     words = [len(row[0].split()) for row in others]
-    return few and first[-1] not in labels and len(first[0].split()) < median(words)
+    short = len(first[0].split()) < median(words) and not first[0].rstrip().endswith(".")
+    return few and first[-1] not in labels and short
 
 
 def _plain(cell: str) -> str:
