@@ -23,7 +23,18 @@ KOREAN = ["오늘은 날씨가 아주 좋습니다, 공원에 갑시다.", "커�
 ARABIC = ["ذهبَ الرجلُ إلى السوقِ، ثم عاد.", "هل هذا بيتُكَ؟ نعم، هذا بيتي!"] * 6
 PREPARED = ["the <unk> of the company rose N %", "shares fell <unk> cents"] * 6
 CODE = ["int main(void) {", "  return f(x, 1);", "  /* done, or so. */", "}"] * 6
-COUNTRIES = "Iceland;New Zealand;Finland;Peru;Sri Lanka;Kenya;Ghana;Oman;Qatar;Fiji".split(";")
+COUNTRIES = [
+    "Iceland",
+    "New Zealand",
+    "Finland",
+    "Peru",
+    "Sri Lanka",
+    "Kenya",
+    "Ghana",
+    "Oman",
+    "Qatar",
+    "Fiji",
+]
 RARE = [f"{name} lies there" for name in COUNTRIES]
 ACTIONS = ["I_TURN_LEFT I_JUMP", "I_WALK I_WALK I_TURN_RIGHT"] * 6
 

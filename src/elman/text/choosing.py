@@ -29,7 +29,7 @@ BRIEF = 40  # letters of a text that goes with single words
 PHRASE = 12  # letters of a text in a script without spaces that is a word or two
 FEWEST, MOST, WORDS_A_PIECE = 500, 16_000, 40  # pieces that are learned, and how they grow with the text
 SOME = 0.05  # signs a text, below which there is too little punctuation to tell anything
-MANY_NEW = 0.2  # share of new validation words, from which on a list of words cannot write a language
+MANY_NEW = 0.2  # share of new validation words, from which on no list of words will do
 
 Purpose = Literal["label", "model", "write", "translate"]
 Chosen = tuple[str, str]
@@ -182,7 +182,7 @@ def choose_unit(look: Look, purpose: Purpose, other: Look | None = None) -> Chos
 def _spaced(look: Look, purpose: Purpose) -> Chosen:
     """Of texts that have spaces between words."""
     if purpose != "label" and not look.raw and look.new is not None and look.new >= MANY_NEW:
-        why = f"since {100 * look.new:.2g} % of validation words are new: no list of words could write them"
+        why = f"since {100 * look.new:.2g} % of validation words are new, too many for a list of words"
         return "character" if 2 * look.single >= 1 else "bpe", why
     if not look.raw:
         prepared = "stands alone, so the text is tokenised" if look.raw is False else "is rare"
