@@ -30,10 +30,10 @@ COUNTRIES = [
     "Peru",
     "Sri Lanka",
     "Kenya",
-    "Ghana",
     "Oman",
     "Qatar",
     "Fiji",
+    "Laos",
 ]
 RARE = [f"{name} lies there" for name in COUNTRIES]
 ACTIONS = ["I_TURN_LEFT I_JUMP", "I_WALK I_WALK I_TURN_RIGHT"] * 6

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
+from elman.cores import cores
 from elman.recurrence.cpu.compile import compiler, processor
 
 Facts = dict[str, str | float | None]
@@ -22,7 +23,7 @@ def describe_machine() -> Facts:
     command = compiler()
     return {
         "cpu": _processor_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "cores": cores(),
         "threads": torch.get_num_threads(),
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",

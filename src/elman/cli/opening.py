@@ -19,6 +19,7 @@ from elman.config import parse_settings
 from elman.errors import ConfigError, ElmanError
 from elman.layers.rnn import RNN
 from elman.predictor import Predictor, load
+from elman.tensors.threads import all_threads
 from elman.text.columns import parse_columns
 from elman.text.files import Repairs
 from elman.training.sources import check_layout
@@ -60,7 +61,7 @@ def open_run(
 def usual_threads(model: nn.Module) -> int:
     """Threads for a model in use, by the weights of its widest recurrent layer."""
     weights = (one.numel() for part in model.modules() if isinstance(part, RNN) for one in part.parameters())
-    return 1 if max(weights, default=0) < LARGE else torch.get_num_threads()
+    return 1 if max(weights, default=0) < LARGE else all_threads()
 
 
 def dotted_settings(pairs: list[str]) -> dict[str, Json]:

@@ -21,6 +21,7 @@ from elman.config import (
     toml_value,
     validate,
 )
+from elman.cores import crowding
 from elman.distributed.group import Group
 from elman.errors import ConfigError, ElmanError, FileError, RunError
 from elman.presentation.card import write_card
@@ -261,6 +262,9 @@ def announce(prepared: Prepared, trainer: Trainer) -> None:
         say(f"updates: {trainer.recorded.summary}")
     if prepared.speed is not None and prepared.speed.update:
         say(f"time: {expected(prepared.speed)}")
+        several = trainer.device.type == "cpu" and prepared.chosen.get("training.threads", 1) != 1
+        if several and (load := crowding()):
+            say(f"  {load:.1f} processes a core want to run: --set training.threads=1 may be much faster")
 
 
 def choice_lines(prepared: Prepared) -> list[str]:

@@ -14,6 +14,8 @@ from typing import Generic, NamedTuple, Self, TypeVar
 
 import torch
 
+from elman.cores import cores
+
 PAUSE = 0.02  # seconds between two looks at the processes
 
 K = TypeVar("K")
@@ -91,11 +93,6 @@ class Processes(Generic[K]):
         for one, process, _ in self._active.values():
             if one == key:
                 process.terminate()
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads_of(at_once: int) -> int:

@@ -33,6 +33,7 @@ from elman.server.protocol import GuardedProtocol
 from elman.server.runs import ServedRun, open_runs
 from elman.server.service import Service
 from elman.server.sessions import Sessions
+from elman.tensors.threads import all_threads
 
 LARGE = 1 << 20  # weights that several threads multiply by faster
 
@@ -105,7 +106,7 @@ def usual_threads(runs: dict[str, ServedRun]) -> int:
     """One, unless a recurrent layer is so wide that several multiply faster."""
     parts = (part for run in runs.values() for part in run.predictor.model.modules())
     weights = (one.numel() for part in parts if isinstance(part, RNN) for one in part.parameters())
-    return 1 if max(weights, default=0) < LARGE else torch.get_num_threads()
+    return 1 if max(weights, default=0) < LARGE else all_threads()
 
 
 def work(

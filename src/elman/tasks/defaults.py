@@ -2,8 +2,6 @@
 
 from typing import Any, NamedTuple, TypeVar
 
-import torch
-
 from elman.config import (
     Config,
     changed,
@@ -15,6 +13,7 @@ from elman.config import (
 )
 from elman.errors import ConfigError
 from elman.tasks.statistics import Statistics
+from elman.tensors.threads import all_threads
 
 INCREMENTAL = {  # row G2: example by example, plain steps, the summed loss
     "training.batch_size": 1,
@@ -87,7 +86,7 @@ def filled(config: C, choices: Choices, statistics: Statistics) -> C:
         rest["training.learning_rate"] = float(f"{min(FASTEST, SHARED / statistics.losses_of_example):.2g}")
     for key in ("optimizer", "schedule"):
         rest |= {f"training.{name}": value for name, value in open_options(config.training, key).items()}
-    rest["training.threads"] = 1 if config.training.batch_size == 1 else torch.get_num_threads()
+    rest["training.threads"] = 1 if config.training.batch_size == 1 else all_threads()
     config = _filled(config, rest)
     check_read(config, given_keys(config))
     taken = (key for key in reasons if _has(config, key) and lookup(config, key) != lookup(given, key))

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import torch
 
 from elman.storage.files import explained, read_plain, remove, write_bytes
 from elman.storage.processes import in_order
 from elman.tasks.base import AnyTask
 from elman.tasks.examples import Examples, joined, opened
 from elman.tasks.statistics import Json
+from elman.tensors.threads import all_threads
 from elman.text import stretches
 from elman.text.records import Source
 from elman.text.store import Ragged, Store
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 def at_once() -> int:
     """Processes that work side by side."""
-    return torch.get_num_threads()
+    return all_threads()
 
 
 @dataclass

@@ -73,8 +73,9 @@ def compare(
         from elman.comparing import running
         from elman.comparing.contenders import EQUAL, contenders, entries
         from elman.comparing.page import write_comparison
-        from elman.comparing.processes import cores, threads_of
+        from elman.comparing.processes import threads_of
         from elman.comparing.results import latex, results_of, rows
+        from elman.cores import cores
         from elman.storage.files import write_bytes
 
     if out is None:

@@ -75,7 +75,8 @@ def tune(
     """Search settings on validation data; what is set (--set, --config) is not searched."""
     with quick_imports():
         from elman.cli.training import collect
-        from elman.comparing.processes import cores, threads_of
+        from elman.comparing.processes import threads_of
+        from elman.cores import cores
         from elman.training.session import run_lock
         from elman.tuning.results import Found, changes, outcome, rows, write_search
         from elman.tuning.searching import Budget, Plan, finalists, keep_best
