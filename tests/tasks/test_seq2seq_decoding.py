@@ -4,6 +4,7 @@ import pytest
 import torch
 from pairs import LETTERS, outputs
 
+import elman
 from elman.errors import ArgumentError, ConfigError
 from elman.tasks.seq2seq_settings import Seq2SeqDecoding
 from elman.text.vocabulary import END, START, UNKNOWN
@@ -75,6 +76,22 @@ def test_a_sequence_stops_at_the_end_a_stop_token_or_the_length_E4(reversing):
         assert (answer["text"], answer["stopped"]) == (text, stopped), decoding
     with pytest.raises(ConfigError, match=r"decoding\.stop has 'D', which the vocabulary lacks"):
         outputs(one, ["abcdef"], stop=["D"])
+
+
+@pytest.mark.slow
+def test_long_outputs_stop_by_themselves():
+    """Of 110 and 130 tokens, after a training with nothing to keep them from going on to the limit."""
+    sources = ["a", "b"]
+    targets = [" ".join(f"{name}{n}" for n in range(size)) for name, size in (("a", 110), ("b", 130))]
+    settings = {"model.hidden": 32, "model.embedding": 16, "model.attention": "none", "text.unit": "word"}
+    settings |= {f"model.{name}dropout": 0.0 for name in ("", "input_", "rare_")}
+    settings |= {"training.epochs": 30, "training.learning_rate": 0.02, "training.label_smoothing": 0.0}
+    settings |= {"training.validate_every": 1000, "training.threads": 1, "model.start": "copy"}
+    dev = sources, targets
+    predictor = elman.fit("seq2seq", sources * 16, targets * 16, dev=dev, settings=settings)
+    found = predictor.predict(sources, details=True)
+    assert [one["prediction"] for one in found] == targets
+    assert [one["stopped"] for one in found] == ["end", "end"]
 
 
 def test_an_output_begins_as_it_is_told(reversing):
