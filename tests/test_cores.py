@@ -5,7 +5,6 @@ import os
 import pytest
 import torch
 
-from elman import cores as machine
 from elman.cores import cores, crowding
 from elman.tensors.threads import all_threads
 
@@ -65,7 +64,7 @@ def test_there_are_no_more_threads_than_cores(monkeypatch):
 
 
 def test_many_processes_crowd_a_core(monkeypatch):
-    monkeypatch.setattr(machine, "cores", lambda: 4)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
     monkeypatch.setattr(os, "getloadavg", lambda: (4.0, 9.0, 9.0), raising=False)
     assert crowding() is None
     monkeypatch.setattr(os, "getloadavg", lambda: (10.0, 0.0, 0.0))

@@ -38,6 +38,6 @@ def _shares(groups: Path, own: Path) -> Iterator[float]:
 
 
 def crowding() -> float | None:
-    """How many processes a core wanted to run in the last minute, if they were too many for threads."""
-    load = os.getloadavg()[0] / cores() if hasattr(os, "getloadavg") else 0.0
+    """How many processes a core of the machine wanted to run in the last minute, if too many for threads."""
+    load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
     return load if load > CROWDED else None
