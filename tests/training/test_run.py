@@ -15,6 +15,7 @@ from elman.config import validate
 from elman.storage import files as storage
 from elman.tasks.defaults import filled
 from elman.tasks.statistics import Statistics
+from elman.tensors.threads import all_threads
 from elman.training.checkpoint import load_checkpoint, newest_checkpoint
 from elman.training.loop import CALM
 from elman.training.position import Update
@@ -335,7 +336,7 @@ def test_validation_changes_neither_weights_nor_random_numbers(data):
 
 
 def test_example_by_example_needs_one_thread():
-    for batch, given, expected in ((1, None, 1), (1, 2, 2), (8, 3, 3), (8, None, torch.get_num_threads())):
+    for batch, given, expected in ((1, None, 1), (1, 2, 2), (8, 3, 3), (8, None, all_threads())):
         training = {"batch_size": batch, "threads": given}
         config = validate(settings_class("lm"), {"task": "lm", "training": training})
         assert filled(config, {}, Statistics()).training.threads == expected
