@@ -279,6 +279,23 @@ def test_unseen_characters_and_an_empty_prompt(tmp_path):
     assert note == "1 token of the text is unknown to the model, which reads <unk>."
 
 
+def test_words_are_those_that_a_tagger_reads(tmp_path):
+    one = ready("tag", tmp_path)
+    with pytest.raises(ArgumentError, match="the text has no token"):
+        inspect(one.task, one.model, Question(" \t"))
+    found = inspect(one.task, one.model, Question("the\tzebra  runs", parts=["unrolled"]))
+    assert [step.token for step in found.unrolled[0].steps] == ["the", "zebra", "runs"]
+    assert "1 token of the text is unknown to the model." in found.notes
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_damaged_weights_are_an_error(task, tmp_path):
+    one = ready(task, tmp_path)
+    next(p for name, p in one.model.named_parameters() if name.endswith("W_h")).data[0] = math.nan
+    with pytest.raises(ArgumentError, match="damaged"):
+        inspect(one.task, one.model, Question(TEXTS[task][0]))
+
+
 def test_a_network_without_recurrence_has_no_gates(tmp_path):
     one = ready("classify", tmp_path, {"model.network": "bag"})
     found = inspect(one.task, one.model, Question("a dog"))

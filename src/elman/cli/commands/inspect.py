@@ -147,6 +147,6 @@ def _once(what: str, pairs: Sequence[tuple[int, T]]) -> dict[int, T]:
 
 def _pair(text: str) -> tuple[int, str]:
     number, sign, token = text.partition("=")
-    if not sign or not number.strip().isdigit():
+    if not sign or not number.strip().isdecimal():
         raise ArgumentError(f"{text!r} is not as 3=word: the number of a token, counted from 1, and a token")
     return int(number), token
