@@ -53,7 +53,7 @@ function player(one) {
           svg("rect", { class: `cell ${kind}`, x: mid - 36, y, width: 72, height: box, rx: 7, "fill-opacity": .08 + .5 * share }),
           svg("text", { x: mid, y: y + 21, "text-anchor": "middle" }, `${network.cell || "layer"}`)));
         const before = steps[first + i - 1], after = steps[first + i + 1];
-        if (i && before.network === network) direction ? arrow(`M${mid - 36} ${y + 17}H${mid - wide + 38}`) : arrow(`M${mid - wide + 36} ${y + 17}H${mid - 38}`);
+        if (i && network.cell && before.network === network) direction ? arrow(`M${mid - 36} ${y + 17}H${mid - wide + 38}`) : arrow(`M${mid - wide + 36} ${y + 17}H${mid - 38}`);
         if (i && before.network !== network && !direction) arrow(`M${mid - wide + 36} ${y + 17}H${mid - 38}`, "hand");
         if (!direction) arrow(`M${mid} ${y + box + (row ? gap : 22)}V${y + box + 2}`);
         if (direction || row + 1 === own) arrow(`M${mid} ${y}V${row + 1 === own && step.top.length ? 44 : y - gap + 2}`);
