@@ -31,7 +31,7 @@ BLUE, ORANGE = STYLES[0].colour, STYLES[1].colour
 ONE_WAY = LinearSegmentedColormap.from_list("one way", ["white", BLUE])
 BOTH_WAYS = LinearSegmentedColormap.from_list("both ways", [ORANGE, "white", BLUE])
 LABELS = 60  # along an axis; of more, every second, third, … is written
-STEPS = 14  # of an unrolled network in a row
+STEPS = 14  # of an unrolled network in a row, at most
 TITLE = 0.45  # inches above a panel
 MARGIN = 0.5
 DOTS = 130
@@ -98,20 +98,23 @@ class Painter:
         for network in one.unrolled or ():
             height = 1.6 + 0.5 * max(1, len(network.widths)) * network.directions
             height -= 0 if _answers(network) else 0.4
-            for first in range(0, len(network.steps), STEPS):
-                width = 0.95 * min(STEPS, len(network.steps)) + 0.3
-                start = f", starting from {network.start}" if network.cell and not first else ""
-                title = f"{network.name}: {network.cell or 'not recurrent'}{start}"
-                rows.append([(title, self._steps(network, first), width, height)])
+            count = len(network.steps)
+            across = -(-count // -(-count // STEPS))  # in rows that are alike
+            for first in range(0, count, across):
+                start = f", starting from {network.start}" if network.cell else ""
+                title = (
+                    f"{network.name}: {network.cell or 'not recurrent'}{', continued' if first else start}"
+                )
+                rows.append([(title, self._steps(network, first, across), 0.95 * across + 0.3, height)])
         return rows
 
-    def _steps(self, network: UnrolledNetwork, first: int) -> Draw:
+    def _steps(self, network: UnrolledNetwork, first: int, across: int) -> Draw:
         levels = max(1, len(network.widths)) * network.directions
-        steps = network.steps[first : first + STEPS]
+        steps = network.steps[first : first + across]
 
         def draw(axes: Axes) -> None:
             top = levels + (0.3 if _answers(network) else -0.4)
-            axes.set(xlim=(-0.6, min(STEPS, max(len(network.steps), 2)) - 0.4), ylim=(-1.1, top))
+            axes.set(xlim=(-0.6, max(across, 2) - 0.4), ylim=(-1.1, top))
             axes.axis("off")
             arrow = {"arrowstyle": "-|>", "color": FAINT, "shrinkA": 0, "shrinkB": 0}
             for x, step in enumerate(steps):
