@@ -114,7 +114,8 @@ def inspect(
         place = path if len(pages) == 1 else path.with_stem(f"{path.stem}-{number}")
         with fonts_told():
             save(place, found, part)
-        say(f"{'page' if place.suffix.lower() == '.html' else 'picture' if part else 'numbers'}: {place}")
+        what = {".html": "page", ".json": "numbers"}.get(place.suffix.lower(), "picture")
+        say(f"{what}: {place}")
         for one in found:
             for flow in (one.gradients or ())[:1]:
                 say(flow.sentence)
