@@ -87,6 +87,7 @@ def test_several_texts_and_a_file(runs, tmp_path):
         (["--out", "x.txt"], "ending"),
         (["--html", "/no/such/folder/page.html"], "no folder"),
         (["--replace", "dog"], "3=word"),
+        (["--replace", "²=dog"], "3=word"),
         (["--clamp", "c"], "c:3=0"),
         (["--clamp", "q:1=0"], "'q'"),
         (["--target", "rock"], "'rock'"),

@@ -19,6 +19,9 @@ from user_cells import UserLSTM
 MODELS = {
     "lm": ("lm", {"model.layers": 2, "text.context": "sentence"}),
     "gru": ("lm", {"model.cell": "gru"}),
+    "zoneout": ("lm", {"model.layers": 2, "model.zoneout": 0.3, "model.initial_state": "learned"}),
+    "matrices": ("tag", {"model.cell": "mogrifier"}),
+    "heads": ("tag", {"model.hidden": 6, "model.characters": 0, "model.cell_options": {"heads": 2}}),
     "tag": ("tag", {"model.layers": 2}),
     "crf": ("tag", {"model.crf": True}),
     "classify": ("classify", {"model.pooling": "last"}),
@@ -51,11 +54,12 @@ def test_matrices_are_those_of_brute_force(name, tmp_path):
     for place, matrix in zip(seen.places, gradient_matrices(seen), strict=True):
         assert matrix.shape == (len(seen.passage.outputs), len(place.strand.tokens))
         for t, loss in enumerate(seen.losses):
-            for k, state in enumerate(place.track.states):
-                parts = torch.autograd.grad(
-                    loss, [*state], retain_graph=True, materialize_grads=True, allow_unused=True
-                )
-                whole = math.sqrt(sum(float(part.square().sum()) for part in parts))
+            parts = [part for state in place.track.states for part in state]
+            options = {"retain_graph": True, "materialize_grads": True, "allow_unused": True}
+            squares = [float(one.square().sum()) for one in torch.autograd.grad(loss, parts, **options)]
+            fields = len(squares) // len(place.track.states)
+            for k in range(len(place.track.states)):
+                whole = math.sqrt(sum(squares[k * fields : (k + 1) * fields]))
                 assert abs(float(matrix[t, k]) - whole) < 1e-8
 
 
@@ -76,44 +80,49 @@ def test_a_score_of_several_keys_is_carried_back_as_it_is(tmp_path):
         torch.testing.assert_close(one, other)  # a mean changes nothing that a softmax sees
 
 
-@pytest.mark.parametrize("name", ["lm", "tag", "before"])
+@pytest.mark.parametrize("name", ["lm", "tag", "classify", "class2seq", "before"])
 def test_matrices_are_those_of_finite_differences(name, tmp_path):
     """A state is moved a little while the network runs; the losses move as the gradient says."""
     seen = observed(name, tmp_path)
-    place = seen.places[0]
-    matrix = gradient_matrices(seen)[0]
-    cell = place.network.all_cells()[0]
-    k, epsilon = len(place.strand.tokens) // 2, 1e-5
-    names, H = cell.state, cell.hidden_size
-    watched = next(one for one in [cell.__dict__["forward"].__closure__] if one)
-    [stand_in] = [
-        part.cell_contents for part in watched if type(part.cell_contents).__name__ == "WatchedCell"
-    ]
-    plain = stand_in.step
-    columns = []
-    with torch.no_grad():
-        for field in names:
-            for unit in range(H):
-                moved = []
-                for sign in (1, -1):
-                    count = [0]
+    matrices = gradient_matrices(seen)
+    first = seen.places[0].network
+    for place, matrix in zip(seen.places, matrices, strict=True):
+        if place.network is first and place.layer == 1:  # of every direction
+            K = len(place.strand.tokens)
+            k = K // 2
+            found = moved_losses(seen, place, K - 1 - k if place.direction == "←" else k)
+            torch.testing.assert_close(found, matrix[:, k].detach(), atol=1e-4, rtol=1e-4)
 
-                    def step(x, s, product, field=field, unit=unit, sign=sign, count=count):
-                        new = plain(x, s, product)
-                        count[0] += 1
-                        if count[0] == k + 1:
-                            value = getattr(new, field).clone()
-                            value[..., unit] += sign * epsilon
-                            new = new._replace(**{field: value})
-                        return new
 
-                    stand_in.step = step
-                    log_probs = seen.passage.log_probs(seen.model, seen.x)
-                    moved.append(-seen.passage.chosen(log_probs)[0])
-                columns.append((moved[0] - moved[1]) / (2 * epsilon))
-    stand_in.step = plain
-    found = torch.stack(columns).square().sum(0).sqrt()
-    torch.testing.assert_close(found, matrix[:, k].detach(), atol=1e-4, rtol=1e-4)
+def moved_losses(seen, place, step_number, epsilon=1e-5):
+    """The lengths of what losses gain where the state after a step, counted as it runs, is moved."""
+    cell = place.network.all_cells()[place.direction == "←"]
+    closure = (part.cell_contents for part in cell.__dict__["forward"].__closure__)
+    [watched] = [one for one in closure if type(one).__name__ == "WatchedCell"]
+    plain, columns = watched.step, []
+    for field in cell.state:
+        for unit in range(cell.hidden_size):
+            moved = []
+            for sign in (1, -1):
+                count = [0]
+
+                def step(x, s, product, field=field, unit=unit, sign=sign, count=count):
+                    new, number = plain(x, s, product), count[0]
+                    count[0] += 1
+                    return moved_state(new, field, unit, sign * epsilon) if number == step_number else new
+
+                watched.step = step
+                with torch.no_grad():
+                    moved.append(-seen.passage.chosen(seen.passage.log_probs(seen.model, seen.x))[0])
+            columns.append((moved[0] - moved[1]) / (2 * epsilon))
+    watched.step = plain
+    return torch.stack(columns).square().sum(0).sqrt()
+
+
+def moved_state(state, field, unit, by):
+    value = getattr(state, field).clone()
+    value[..., unit] += by
+    return state._replace(**{field: value})
 
 
 def test_a_step_has_the_norm_of_its_jacobian(tmp_path):

@@ -19,6 +19,7 @@ from elman.inspection.passages import MOST
 from elman.inspection.saving import PARTS, written
 from elman.inspection.states import followed, signals
 from elman.inspection.watching import Clamp
+from elman.layers.convert import to_torch
 from elman.predictor import Predictor, load
 from elman.registry import CELLS
 from tiny_tasks import TEXTS, descend, ready, save
@@ -101,6 +102,31 @@ def test_probabilities_are_those_of_the_predictions(one):
             assert dict(step.top[:3]) == pytest.approx(dict(traced.top), abs=1e-6)
 
 
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_states_that_are_drawn_are_those_of_torch(cell, tmp_path):
+    """Two layers in both directions, beside torch's own network with the same weights."""
+    one = ready("tag", tmp_path, {"model.cell": cell, "model.layers": 2, "model.shortcut": False})
+    descend(one, 30)
+    text = "the cat sees a dog"
+    found = inspect(one.task, one.model, Question(text))
+    words = passage_of(one.task, one.model, text).vectors(one.model).detach().double()
+    network = to_torch(one.model.encoder.network).double()
+    with torch.no_grad():
+        outputs, last = network(words)
+        logits = F.linear(outputs, one.model.output.weight.double(), one.model.output.bias.double())
+    drawn = {(strip.layer, strip.direction, strip.name): strip.values for strip in found.gates}
+    both = np.concatenate([drawn[2, "→", "h"], drawn[2, "←", "h"]], 1)
+    assert both == pytest.approx(outputs[0].numpy(), abs=1e-6)
+    ends = [(layer, arrow, end) for layer in (1, 2) for arrow, end in (("→", -1), ("←", 0))]
+    for name, states in zip(("h", "c"), last if cell == "lstm" else (last,), strict=False):
+        for (layer, arrow, end), state in zip(ends, states[:, 0], strict=True):
+            assert drawn[layer, arrow, name][end] == pytest.approx(state.numpy(), abs=1e-6)
+    chances = (logits[0] / one.task.temperature).softmax(-1)
+    for step, row in zip(found.unrolled[0].steps, chances, strict=True):
+        for tag, chance in step.top:
+            assert chance == pytest.approx(float(row[list(one.task.labels.names).index(tag)]), abs=1e-6)
+
+
 def test_a_language_model_shows_the_steps_of_its_prompt(tmp_path):
     one = ready("lm", tmp_path, {"text.context": "sentence", "decoding.max_length": 3})
     found = inspect(one.task, one.model, Question("the cat", parts=["unrolled"]))
@@ -177,6 +203,7 @@ def test_a_beam_has_all_that_was_kept(tmp_path):
     parents = {node.parent for node in beam.nodes}
     assert all(node.number not in parents for node in beam.nodes if node.fate == "pruned")
     assert beam.own
+    assert beam.found == [one.task.target.join([names[n] for n in h.tokens]) for h in result.hypotheses]
 
 
 def test_influences_sum_to_what_they_share_out(one):
@@ -277,6 +304,23 @@ def test_unseen_characters_and_an_empty_prompt(tmp_path):
     one = ready("seq2seq", tmp_path)
     [note] = inspect(one.task, one.model, Question("the ☃ runs", parts=[])).notes
     assert note == "1 token of the text is unknown to the model, which reads <unk>."
+
+
+def test_words_are_those_that_a_tagger_reads(tmp_path):
+    one = ready("tag", tmp_path)
+    with pytest.raises(ArgumentError, match="the text has no token"):
+        inspect(one.task, one.model, Question(" \t"))
+    found = inspect(one.task, one.model, Question("the\tzebra  runs", parts=["unrolled"]))
+    assert [step.token for step in found.unrolled[0].steps] == ["the", "zebra", "runs"]
+    assert "1 token of the text is unknown to the model." in found.notes
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_damaged_weights_are_an_error(task, tmp_path):
+    one = ready(task, tmp_path)
+    next(p for name, p in one.model.named_parameters() if name.endswith("W_h")).data[0] = math.nan
+    with pytest.raises(ArgumentError, match="damaged"):
+        inspect(one.task, one.model, Question(TEXTS[task][0]))
 
 
 def test_a_network_without_recurrence_has_no_gates(tmp_path):

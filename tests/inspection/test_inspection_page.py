@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html import unescape
 
 import numpy as np
@@ -52,6 +53,11 @@ def screen(path, *, script="", width=1200, dark=False):
 def plain_text(document):
     body = re.sub(r"<(script|style)[^>]*>.*?</\1>", "", document, flags=re.S)
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", body)))
+
+
+def strip_of(found, packed):
+    [strip] = [one for one in found.gates if (one.place, one.name) == (packed["place"], packed["name"])]
+    return strip
 
 
 def made(name, folder, settings=None, question=None, data=None):
@@ -186,15 +192,18 @@ def test_a_page_is_not_too_large(tokens, most, tmp_path):
     assert sum(np.size(strip.values) for strip in found.gates) == tokens * 2 * 2 * 6 * 256
 
 
-def test_numbers_are_rounded_alike_in_page_and_json(tmp_path):
+@pytest.mark.parametrize("factor", [1, 1e7])
+def test_numbers_are_rounded_alike_in_page_and_json(factor, tmp_path):
     import base64
 
     found = made("lm", tmp_path)
+    found = replace(found, gates=[replace(one, values=factor * one.values) for one in found.gates])
     told = found.as_json()
     data = json.loads(re.search(r'id="data">(.*?)</script>', page([found]), re.S)[1])[0]
     for strip, packed in zip(told["gates"], data["gates"], strict=True):
         numbers = np.frombuffer(base64.b64decode(packed["values"]), "<i2").reshape(len(packed["tokens"]), -1)
-        shown = numbers / 10 ** packed["decimals"]
+        shown = numbers / 10.0 ** packed["decimals"]
+        assert abs(shown).max() > 0.9 * abs(strip_of(found, packed).values).max()
         np.testing.assert_array_equal(shown, np.array(strip["values"])[:, packed["units"]])
     assert {key: value for key, value in data.items() if key != "gates"} == {
         key: value for key, value in told.items() if key != "gates"
@@ -213,6 +222,37 @@ def test_a_long_text_does_not_take_long(tmp_path):
         inspect(one.task, one.model, Question(text, parts=[part]))
         assert time.process_time() - began < 2 * most
     assert torch.get_num_threads() >= 1
+
+
+@needs_browser
+@pytest.mark.slow
+def test_a_page_of_hundreds_of_tokens_is_drawn(tmp_path):
+    """A matrix has more numbers then than a function takes arguments."""
+    found = made("lm", tmp_path)
+    tokens = [f"w{n}" for n in range(480)]
+    flow = replace(found.gradients[0], matrix=np.eye(480) + 1e-3, tokens=tokens, outputs=tokens)
+    part = replace(found.influence, occlusion=-np.eye(480), tokens=tokens, outputs=tokens)
+    part = replace(part, attributions=np.linspace(-2, 2, 480))
+    save(tmp_path / "page.html", [replace(found, gradients=[flow], influence=part)])
+    document, complaints = screen(tmp_path / "page.html")
+    assert complaints == []
+    assert 'data-ready="yes"' in document
+    text = plain_text(document)
+    assert "≤ 0.0010 1.0" in text
+    assert "−2 2" in text
+
+
+@needs_browser
+@pytest.mark.slow
+def test_tokens_without_ink_are_seen(tmp_path):
+    words = ["a", "\0", "\u202e", "\u200d", "\u0301", "b\u00a0c", "👩\u200d👧"]
+    one = ready("tag", tmp_path)
+    save(tmp_path / "page.html", [inspect(one.task, one.model, Question(" ".join(words)))])
+    document, complaints = screen(tmp_path / "page.html")
+    assert complaints == []
+    [steps] = re.findall(r'<div class="tokens".*?</div>', document)[:1]
+    shown = [unescape(one) for one in re.findall(r"<bdi>(.*?)</bdi>", steps)]
+    assert shown == ["a", "U+0000", "U+202E", "U+200D", "◌\u0301", "b U+00A0 c", "👩\u200d👧"]
 
 
 @needs_browser

@@ -56,7 +56,8 @@ def beam_tree(passage: WritingPassage, model: nn.Module) -> Beam:
             f"the answer is of {strategy_name(passage.settings)} search; here a beam of {WIDTH} beside it"
         )
     names = passage.names
-    texts = [" ".join(names[token] for token in one.tokens) for one in result.hypotheses]
+    join = passage.generation.writer.field.join
+    texts = [join([names[token] for token in one.tokens]) for one in result.hypotheses]
     return Beam(strategy, own, tree_of(result, names), texts)
 
 

@@ -33,6 +33,15 @@ def code_point(character: str) -> str:
     return f" U+{ord(character):04X} "
 
 
+def letters(label: str) -> int:
+    """Count characters without the marks on them.
+
+    >>> letters("◌\u093f"), letters("ab")
+    (1, 2)
+    """
+    return sum(unicodedata.category(character)[0] != "M" for character in label)
+
+
 def stands(label: str) -> bool:
     """Tell whether the label is a sign or a lone mark, which nobody reads lying on its side."""
     return len(label) <= 2 and not label[:1].isalnum()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from elman.errors import ArgumentError
 from elman.inspection.handover import Handover
 from elman.inspection.passages import Passage, Strand
 from elman.inspection.watching import Clamp, Track, Watch
@@ -66,6 +67,14 @@ class Observation:
             for layer, tracks in enumerate(self.watch.tracks(network, len(strand.tokens)), 1)
             for direction, track in enumerate(tracks)
         ]
+        self._check_finite()
+
+    def _check_finite(self) -> None:
+        states = (part for place in self.places for state in place.track.states for part in state)
+        if self.log_probs.isnan().any() or not all(part.isfinite().all() for part in states):
+            raise ArgumentError(
+                "what the model makes of this text is not finite: its weights are damaged, or far too large"
+            )
 
     @cached_property
     def chances(self) -> Tensor:

@@ -12,12 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
-from matplotlib.ticker import AutoLocator
 from numpy.typing import NDArray
 
 from elman.errors import ArgumentError
 from elman.inspection.figures import FAINT, INK, STYLES
-from elman.inspection.labels import shortened, visible
+from elman.inspection.labels import letters, shortened, visible
 from elman.inspection.lettering import Lettering
 from elman.inspection.neighbours import Point
 from elman.inspection.unrolled import UnrolledNetwork
@@ -32,7 +31,7 @@ BLUE, ORANGE = STYLES[0].colour, STYLES[1].colour
 ONE_WAY = LinearSegmentedColormap.from_list("one way", ["white", BLUE])
 BOTH_WAYS = LinearSegmentedColormap.from_list("both ways", [ORANGE, "white", BLUE])
 LABELS = 60  # along an axis; of more, every second, third, … is written
-STEPS = 14  # of an unrolled network in a row
+STEPS = 14  # of an unrolled network in a row, at most
 TITLE = 0.45  # inches above a panel
 MARGIN = 0.5
 DOTS = 130
@@ -77,15 +76,17 @@ class Painter:
 
         return draw
 
-    def ticks(self, axes: Axes, columns: Sequence[str], rows: Sequence[str]) -> None:
+    def ticks(self, axes: Axes, columns: Sequence[str], rows: Sequence[str] | None = None) -> None:
         for axis, labels, turned in ((axes.xaxis, columns, True), (axes.yaxis, rows, False)):
+            if labels is None:
+                continue
             every = max(1, -(-len(labels) // LABELS))
             axis.set_ticks(range(0, len(labels), every))
             shown = [self.label(label) for label in labels[::every]]
             axis.set_ticklabels(shown, parse_math=False)
             for tick in axis.get_ticklabels():
                 tick.set(fontproperties=self.lettering.properties(tick.get_text(), 8))
-                if turned and max(map(len, shown), default=0) > 1:
+                if turned and letters(tick.get_text()) > 1:
                     tick.set_rotation(90)
         axes.tick_params(length=2, colors=INK)
         axes.spines[:].set_color(FAINT)
@@ -96,17 +97,24 @@ class Painter:
         rows = []
         for network in one.unrolled or ():
             height = 1.6 + 0.5 * max(1, len(network.widths)) * network.directions
-            for first in range(0, len(network.steps), STEPS):
-                width = 0.95 * min(STEPS, len(network.steps)) + 0.3
-                rows.append([(f"{network.name}: {network.cell}", self._steps(network, first), width, height)])
+            height -= 0 if _answers(network) else 0.4
+            count = len(network.steps)
+            across = -(-count // -(-count // STEPS))  # in rows that are alike
+            for first in range(0, count, across):
+                start = f", starting from {network.start}" if network.cell else ""
+                title = (
+                    f"{network.name}: {network.cell or 'not recurrent'}{', continued' if first else start}"
+                )
+                rows.append([(title, self._steps(network, first, across), 0.95 * across + 0.3, height)])
         return rows
 
-    def _steps(self, network: UnrolledNetwork, first: int) -> Draw:
+    def _steps(self, network: UnrolledNetwork, first: int, across: int) -> Draw:
         levels = max(1, len(network.widths)) * network.directions
-        steps = network.steps[first : first + STEPS]
+        steps = network.steps[first : first + across]
 
         def draw(axes: Axes) -> None:
-            axes.set(xlim=(-0.6, min(STEPS, max(len(network.steps), 2)) - 0.4), ylim=(-1.1, levels + 0.9))
+            top = levels + (0.3 if _answers(network) else -0.4)
+            axes.set(xlim=(-0.6, max(across, 2) - 0.4), ylim=(-1.1, top))
             axes.axis("off")
             arrow = {"arrowstyle": "-|>", "color": FAINT, "shrinkA": 0, "shrinkB": 0}
             for x, step in enumerate(steps):
@@ -118,10 +126,14 @@ class Painter:
                     share = step.sizes[layer][direction] / largest if largest else 0
                     face = ONE_WAY(0.08 + 0.5 * share)
                     axes.add_patch(_box(x, level, face))
-                    axes.text(x, level, network.cell, ha="center", va="center", fontsize=8, color=INK)
-                    if x and not direction:
+                    axes.text(
+                        x, level, network.cell or "layer", ha="center", va="center", fontsize=8, color=INK
+                    )
+                    if level and not direction:
+                        axes.annotate("", (x, level - 0.26), (x, level - 0.74), arrowprops=arrow)
+                    if x and network.cell and not direction:
                         axes.annotate("", (x - 0.36, level), (x - 0.64, level), arrowprops=arrow)
-                    if x and direction:
+                    if x and network.cell and direction:
                         axes.annotate("", (x - 0.64, level), (x - 0.36, level), arrowprops=arrow)
                 axes.annotate("", (x, -0.26), (x, -0.55), arrowprops=arrow)
                 own = ORANGE if step.origin == "own" else INK
@@ -147,7 +159,8 @@ class Painter:
                 units = [str(unit + 1) for unit in strip.order]
                 most = max(1.0, float(np.abs(values).max(initial=0))) if strip.signed else 1.0
                 draw = self.heat(values, units, strip.tokens, signed=strip.signed, most=most)
-                panels.append((f"{strip.name} ({strip.kind}) of {place}", draw, _across(strip.tokens), 3.4))
+                title = f"{strip.name} of {place}: {_scale(most, signed=strip.signed)}"
+                panels.append((title, draw, _across(strip.tokens), 3.4))
             rows.append(panels)
         return rows
 
@@ -160,7 +173,8 @@ class Painter:
 
             def curve(axes: Axes, values: Array = flow.curve) -> None:
                 axes.semilogy(np.arange(len(values)), np.where(values > 0, values, np.nan), color=BLUE)
-                axes.set(xlabel="steps back", ylabel="median of ‖∂J/∂s‖")
+                axes.set_xlabel("steps back; the median of ‖∂J/∂s‖", fontsize=8)
+                axes.tick_params(which="both", labelsize=7)
                 axes.grid(color="#e6e6e6")
 
             matrix = self.heat(shades, flow.outputs, flow.tokens, signed=False, most=1.0)
@@ -179,7 +193,14 @@ class Painter:
             return []
         draw = self.heat(found.weights, found.outputs, found.source, signed=False, most=1.0)
         return [
-            [("attention weights", draw, _across(found.source), min(7.0, 1.2 + 0.2 * len(found.outputs)))]
+            [
+                (
+                    "attention weights: 0 to 1",
+                    draw,
+                    _across(found.source),
+                    min(7.0, 1.2 + 0.2 * len(found.outputs)),
+                )
+            ]
         ]
 
     def beam(self, one: Inspection) -> list[list[Panel]]:
@@ -229,16 +250,16 @@ class Painter:
             values = found.attributions
             axes.bar(range(len(values)), values, color=[BLUE if value > 0 else ORANGE for value in values])
             axes.axhline(0, color=FAINT, lw=0.8)
-            self.ticks(axes, found.tokens, [])
-            axes.yaxis.set_major_locator(AutoLocator())
+            self.ticks(axes, found.tokens)
+            axes.tick_params(axis="y", labelsize=8)
 
-        width = _across(found.tokens)
+        width, largest = _across(found.tokens), float(np.abs(found.occlusion).max(initial=0))
         draw = self.heat(found.occlusion, found.outputs, found.tokens, signed=True)
         return [
             [(f"integrated gradients, {found.of}", bars, width, 2.2)],
             [
                 (
-                    "what is lost without a token, in nats",
+                    f"what is lost without a token, in nats: {_scale(largest, signed=True)}",
                     draw,
                     width,
                     min(6.0, 1.2 + 0.2 * len(found.outputs)),
@@ -259,14 +280,16 @@ class Painter:
                 axes.plot(
                     point.x, point.y, "o", ms=4 if point.here else 2, color=BLUE if point.here else FAINT
                 )
-                self.write(
-                    axes,
-                    point.x,
-                    point.y,
-                    point.label,
-                    8 if point.here else 6,
+                shown, size = self.label(point.label), 8 if point.here else 6
+                font = self.lettering.properties(shown, size)
+                axes.annotate(
+                    shown,
+                    (point.x, point.y),
+                    (4, -2),
+                    textcoords="offset points",
+                    fontproperties=font,
                     color=INK if point.here else FAINT,
-                )
+                ).set_parse_math(False)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_color(FAINT)
 
@@ -323,7 +346,7 @@ def part_figure(part: str, inspections: Sequence[Inspection]) -> Figure:
                 draw(axes)
                 shown = painter.lettering.drawable(visible(title, space=" "))
                 most = max(20, int(room * width * 11))
-                shown = textwrap.fill(shown, most, max_lines=3, placeholder=" …")
+                shown = textwrap.fill(shown, most, max_lines=2, placeholder=" …")
                 figure.text(
                     (x + 0.15) / width,
                     (top - 0.1) / height,
@@ -337,6 +360,15 @@ def part_figure(part: str, inspections: Sequence[Inspection]) -> Figure:
             top -= high + TITLE + MARGIN
         left += wide
     return figure
+
+
+def _answers(network: UnrolledNetwork) -> bool:
+    return any(step.output is not None or step.own is not None for step in network.steps)
+
+
+def _scale(most: float, *, signed: bool) -> str:
+    """From which value to which the colours go."""
+    return f"−{most:.3g} to {most:.3g}" if signed else f"0 to {most:.3g}"
 
 
 def _across(tokens: Sequence[str]) -> float:

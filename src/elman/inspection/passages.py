@@ -104,6 +104,12 @@ class Passage(ABC):
         """Of the text that is read."""
         return next(iter(self.task.text_fields.values()))
 
+    def _note_unknown(self, count: int, instead: str = "") -> None:
+        """Say how many tokens of the text training never saw; ``instead``: what the model reads for them."""
+        if count:
+            what = "1 token of the text is" if count == 1 else f"{count} tokens of the text are"
+            self.notes.append(f"{what} unknown to the model{instead and f', which reads {instead}'}.")
+
     def _check(self, count: int, what: str = "the text") -> None:
         if not count:
             raise ArgumentError(

@@ -45,5 +45,6 @@ def many(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def decimals_of(values: NDArray[np.float64]) -> int:
+    """Below zero where they are so large: hundreds, say, at -2."""
     largest = float(np.abs(values).max(initial=0.0))
-    return max(0, MANY - max(0, math.ceil(math.log10(max(largest, 1e-9) / 32.7)))) if largest < 32_000 else 0
+    return MANY - max(0, math.ceil(math.log10(max(largest, 1e-9) / 32.7)))

@@ -111,7 +111,7 @@ def _packed(one: Inspection) -> dict[str, Plain]:
 def _units(strip: Strip, count: int) -> dict[str, Plain]:
     kept = sorted(strip.order[:count])
     decimals = decimals_of(strip.values)
-    numbers = np.round(many(strip.values)[:, kept] * 10**decimals).clip(-32768, 32767).astype("<i2")
+    numbers = np.round(many(strip.values)[:, kept] * 10.0**decimals).clip(-32768, 32767).astype("<i2")
     places = {unit: place for place, unit in enumerate(kept)}
     return {
         "values": base64.b64encode(numbers.tobytes()).decode(),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from elman.errors import ArgumentError, nearest
 from elman.inspection.passages import TOP, Passage, Strand, TaskModel
 from elman.models.crf import CRF
 from elman.tasks.classify import Classify
-from elman.tasks.tag import Tag
+from elman.tasks.tag import Tag, words_in
 from elman.tasks.words import asked_batch
 
 
@@ -19,10 +19,12 @@ class WordPassage(Passage):
 
     task: Tag | Classify
 
-    def __init__(self, task: Tag | Classify, model: nn.Module, text: str) -> None:
+    def __init__(self, task: Tag | Classify, model: TaskModel, text: str) -> None:
         super().__init__(task, model, text)
         self.inputs = self._split(text)
         self._check(len(self.inputs))
+        [self.prediction] = task.predict(model, [text])
+        self._note_unknown(self.prediction.unknown)
         lower = isinstance(task, Tag) and task.config.text.lowercase
         read = [word.lower() for word in self.inputs] if lower else self.inputs
         self.batch = asked_batch(task, [read], self.device)
@@ -31,11 +33,7 @@ class WordPassage(Passage):
         self.strands = [Strand("network", "encoder.network", self.inputs, origins, isinstance(task, Tag))]
 
     def _split(self, text: str) -> list[str]:
-        return (
-            [word for word in text.split(" ") if word]
-            if isinstance(self.task, Tag)
-            else self.field.split(text)
-        )
+        return words_in(text) if isinstance(self.task, Tag) else self.field.split(text)
 
     def embed(self, model: TaskModel) -> Tensor:
         vectors: Tensor = model.words(self.batch)
@@ -55,7 +53,6 @@ class TagPassage(WordPassage):
 
     def __init__(self, task: Tag, model: TaskModel, text: str, target: str | None) -> None:
         super().__init__(task, model, text)
-        [self.prediction] = task.predict(model, [text])
         tags = list(self.prediction.value) if target is None else target.split()
         if len(tags) != len(self.inputs):
             raise ArgumentError(f"target has {len(tags)} tags; the text has {len(self.inputs)} words")
@@ -94,7 +91,6 @@ class ClassifyPassage(WordPassage):
 
     def __init__(self, task: Classify, model: TaskModel, text: str, target: str | None) -> None:
         super().__init__(task, model, text)
-        [self.prediction] = task.predict(model, [text])
         self.multilabel = task.multilabel
         best = self.prediction.best(1)[0][0]
         self.given, self.outputs = target is not None, [best if target is None else target]

@@ -43,12 +43,6 @@ class WritingPassage(Passage):
         self.names = self._vocabulary.tokens
         self.outputs = [self.names[number] for number in self.numbers]
 
-    def _note_unknown(self, vocabulary: Vocabulary, numbers: Sequence[int]) -> None:
-        count = list(numbers).count(vocabulary.index.get(UNKNOWN, -1))
-        if count:
-            what = "1 token of the text is" if count == 1 else f"{count} tokens of the text are"
-            self.notes.append(f"{what} unknown to the model, which reads {UNKNOWN}.")
-
     def forced(self, place: int, token: str) -> str:
         """What is written up to a place, counted from 1, with this token there."""
         assert self.search is not None
@@ -100,7 +94,7 @@ class LmPassage(WritingPassage):
                 f"The model reads a stream: {task.field.end} before the text is the end of the line before "
                 "it, and the state before that is the first one."
             )
-        self._note_unknown(self._vocabulary, before[1:])
+        self._note_unknown(_unknown(self._vocabulary, before[1:]), UNKNOWN)
 
     @property
     def settings(self) -> DecodingSettings:
@@ -173,7 +167,7 @@ class Seq2SeqPassage(WritingPassage):
         self.ids = self._ids(source.tolist())
         self.previous = self._ids([int(first[0]), *self.numbers[:-1]])
         self.inputs = [self.task.source.vocabulary.tokens[n] for n in source.tolist()]
-        self._note_unknown(task.source.vocabulary, source.tolist())
+        self._note_unknown(_unknown(task.source.vocabulary, source.tolist()), UNKNOWN)
         if len(words) == len(self.inputs) and not task.writer.naive:
             self.inputs = words  # as they are written, also where the vocabulary lacks them
         fed = [self.names[number] for number in self.previous[0].tolist()]
@@ -205,3 +199,8 @@ class Seq2SeqPassage(WritingPassage):
         readouts = model(source, self.previous.expand(B, -1), None)
         found: Tensor = model.logits(readouts).log_softmax(-1)
         return found.view(B, T, -1)
+
+
+def _unknown(vocabulary: Vocabulary, numbers: Sequence[int]) -> int:
+    """How many of the tokens are <unk>."""
+    return list(numbers).count(vocabulary.index.get(UNKNOWN, -1))

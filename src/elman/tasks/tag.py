@@ -80,7 +80,7 @@ class Tag(WordTask[Tagger, TagBatch]):
         if not source.asked or "text" not in (source.columns or {}):
             return read_tokens(source, self.roles, repairs)
         texts = read_fields(replace(source, format=None), ("text",), repairs)
-        return (replace(one, fields={"word": _words(one.fields["text"])}) for one in texts)
+        return (replace(one, fields={"word": words_in(one.fields["text"])}) for one in texts)
 
     def _words_of(self, record: Record) -> list[str]:
         words: list[str] = record.fields["word"]
@@ -259,7 +259,7 @@ class Tag(WordTask[Tagger, TagBatch]):
 
         ``trace``: so many tags of each word, the one that was given first, then the most probable others.
         """
-        split, predictions = [_words(text) for text in texts], []
+        split, predictions = [words_in(text) for text in texts], []
         for words, one in zip(split, self._judged(model, split), strict=True):
             rows = zip(one.chances.tolist(), one.tags, strict=True)
             best = [self._best(row, tag, trace or 1) for row, tag in rows]
@@ -279,7 +279,7 @@ class Tag(WordTask[Tagger, TagBatch]):
         return predictions
 
     def chances(self, model: Tagger, texts: Sequence[str | list[str]]) -> Chances:
-        found = self._judged(model, [_words(text) for text in texts])
+        found = self._judged(model, [words_in(text) for text in texts])
         return [one.chances / one.chances.sum(-1, keepdims=True) for one in found]
 
     def _spans(self, tags: Sequence[str]) -> list[Span] | None:
@@ -326,6 +326,6 @@ class Tag(WordTask[Tagger, TagBatch]):
         return [" ".join(f"{w}/{f}" + ("" if f == g else f"✗{g}") for w, f, g in tagged)]
 
 
-def _words(text: str | list[str]) -> list[str]:
+def words_in(text: str | list[str]) -> list[str]:
     """The words of a text; a list of them is that already."""
     return [word for word in re.split("[ \t]+", text) if word] if isinstance(text, str) else list(text)

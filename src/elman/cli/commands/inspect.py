@@ -114,7 +114,8 @@ def inspect(
         place = path if len(pages) == 1 else path.with_stem(f"{path.stem}-{number}")
         with fonts_told():
             save(place, found, part)
-        say(f"{'page' if place.suffix.lower() == '.html' else 'picture' if part else 'numbers'}: {place}")
+        what = {".html": "page", ".json": "numbers"}.get(place.suffix.lower(), "picture")
+        say(f"{what}: {place}")
         for one in found:
             for flow in (one.gradients or ())[:1]:
                 say(flow.sentence)
@@ -147,6 +148,6 @@ def _once(what: str, pairs: Sequence[tuple[int, T]]) -> dict[int, T]:
 
 def _pair(text: str) -> tuple[int, str]:
     number, sign, token = text.partition("=")
-    if not sign or not number.strip().isdigit():
+    if not sign or not number.strip().isdecimal():
         raise ArgumentError(f"{text!r} is not as 3=word: the number of a token, counted from 1, and a token")
     return int(number), token

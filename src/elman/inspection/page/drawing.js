@@ -14,8 +14,18 @@ function make(space, name, attributes, parts) {
 export const el = (name, attributes, ...parts) => make(null, name, attributes, parts);
 export const svg = (name, attributes, ...parts) => make(SVG, name, attributes, parts);
 const SIGNS = { " ": "␣", "\n": "↵", "\t": "⇥" };
-export const shown = token => token === "" ? "∅" : token.replace(/^[ \n\t]+$/, all => [...all].map(c => SIGNS[c]).join("")).replace(/\n/g, "↵");
+const SHAPING = /^[\u200c\u200d\ufe00-\ufe0f]$/;  // change how their neighbours look
+const code = c => ` U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")} `;
+export function shown(token) {  // with signs for what leaves no ink, and a circle under a mark without a letter
+  if (token === "") return "∅";
+  if (/^[ \n\t]+$/.test(token)) return [...token].map(c => SIGNS[c]).join("");
+  if (SHAPING.test(token)) return code(token).trim();
+  const seen = token.replace(/[\p{C}\p{Z}]/gu, c => c === " " || SHAPING.test(c) ? c : SIGNS[c] || code(c)).trim();
+  return /^\p{M}/u.test(seen) ? `◌${seen}` : seen || token;
+}
+const letters = label => [...label.replace(/\p{M}/gu, "")].length;  // without the marks on them
 export const short = (token, most) => { const all = [...shown(token)]; return all.length > most ? all.slice(0, most - 1).join("") + "…" : all.join(""); };
+export const largest = (values, least) => values.reduce((most, value) => Math.max(most, Math.abs(value)), least);  // of any number of them
 export const number = value => value === null || value === undefined ? "–" : String(value);
 export const percent = value => value === null || value === undefined ? "–" : `${+(100 * value).toPrecision(3)} %`;
 function hue(name) {
@@ -59,7 +69,7 @@ export function heat({ rows, columns, value, colour, name, describe, chosen, cel
     const wide = Math.max(least || 5, Math.min(cell || 30, (room - left) / Math.max(1, C)));
     const high_ = high || Math.max(tall ? 2 : 5, Math.min(tall ? 14 : cell || 30, (tall || 560) / Math.max(1, R)));
     const heads = columns.map(label => short(label, 12));
-    const single = heads.every(label => [...label].length < 2) && wide >= 9, upright = wide >= 7 && !single;
+    const single = heads.every(label => letters(label) < 2) && wide >= 9, upright = wide >= 7 && !single;
     const top = single ? 18 : upright ? 10 + Math.min(90, Math.max(0, ...heads.map(label => context.measureText(label).width))) : 16;
     size = { left, top, wide, high: high_, labels, heads, upright, single };
   }
@@ -87,7 +97,7 @@ export function heat({ rows, columns, value, colour, name, describe, chosen, cel
     for (let c = 0; c < C; c += every) {
       context.save(); context.translate(left + (c + .5) * wide, top - 6);
       // One character stands: a bracket that lies on its side is another sign.
-      if (upright && ([...heads[c]].length > 1 || wide < 9)) { context.rotate(-Math.PI / 2); context.textAlign = "left"; context.fillText(heads[c], 0, 0); }
+      if (upright && (letters(heads[c]) > 1 || wide < 9)) { context.rotate(-Math.PI / 2); context.textAlign = "left"; context.fillText(heads[c], 0, 0); }
       else if (single || upright) { context.textAlign = "center"; context.fillText(heads[c], 0, -2); }
       else { context.textAlign = "left"; context.fillText(String(c + 1), 0, -2); }
       context.restore();
@@ -138,7 +148,7 @@ export function fromTheRight(list) {  // by its first letter
 }
 export function say(text) { said.textContent = text; }
 export function tokens(list, { colour, note, title, chosen }) {
-  const tight = list.every(token => [...token].length <= 1), rtl = fromTheRight(list);
+  const tight = list.every(token => letters(token) <= 1), rtl = fromTheRight(list);
   const box = el("div", { class: "tokens", dir: rtl ? "rtl" : "ltr" });
   const spans = list.map((token, i) => {
     const span = el("span", { title: title?.(i), class: tight ? "tight" : null, onclick: () => chosen?.(i) },
@@ -153,20 +163,25 @@ export function tokens(list, { colour, note, title, chosen }) {
 
 // A curve over steps, with its numbers under the pointer.
 export function curve(values, name, { log, label }) {
-  const width = 420, height = 190, left = 54, usable = values.map(v => log ? (v > 0 ? Math.log10(v) : null) : v);
+  const height = 190, left = 54, usable = values.map(v => log ? (v > 0 ? Math.log10(v) : null) : v);
   const known = usable.filter(v => v !== null && v !== undefined);
   if (known.length < 2) return el("p", { class: "faint" }, "Too few steps for a curve.");
   let low = Math.min(...known), high = Math.max(...known);
   if (log) { low = Math.floor(low); high = Math.ceil(high); } else { low = Math.min(0, low); }
   if (high === low) high += 1;
-  const x = i => left + i / Math.max(1, values.length - 1) * (width - left - 12), y = v => 12 + (high - v) / (high - low) * (height - 46);
-  const art = svg("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", style: "max-width:560px", role: "img", "aria-label": `${name}: ${values.map(number).join(", ")}` });
-  const ticks = [...new Set([low, (low + high) / 2, high].map(v => log ? Math.round(v) : v))];
-  for (const tick of ticks) art.append(svg("line", { class: "grid", x1: left, x2: width - 12, y1: y(tick), y2: y(tick) }), svg("text", { class: "small", x: left - 6, y: y(tick) + 4, "text-anchor": "end" }, log ? `10${[..."" + tick].map(c => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || "⁻").join("")}` : +tick.toPrecision(3)));
-  let path = "", up = false;
-  usable.forEach((v, i) => { if (v === null || v === undefined) { up = false; return; } path += `${up ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`; up = true; });
-  art.append(svg("path", { class: "curve", d: path }));
-  usable.forEach((v, i) => { if (v !== null && v !== undefined) art.append(svg("circle", { cx: x(i), cy: y(v), r: 7, fill: "transparent" }, svg("title", {}, `${label(i)}: ${number(values[i])}`))); });
-  art.append(svg("text", { class: "small", x: left, y: height - 6 }, label(0)), svg("text", { class: "small", x: width - 12, y: height - 6, "text-anchor": "end" }, label(values.length - 1)));
-  return el("figure", {}, el("figcaption", {}, name), art);
+  const ticks = [...new Set([low, (low + high) / 2, high].map(v => log ? Math.round(v) : v))], box = el("div", {});
+  function draw() {
+    const width = Math.max(220, Math.min(560, box.clientWidth));
+    const x = i => left + i / Math.max(1, values.length - 1) * (width - left - 12), y = v => 12 + (high - v) / (high - low) * (height - 46);
+    const art = svg("svg", { width, height, role: "img", "aria-label": `${name}: ${values.map(number).join(", ")}` });
+    for (const tick of ticks) art.append(svg("line", { class: "grid", x1: left, x2: width - 12, y1: y(tick), y2: y(tick) }), svg("text", { class: "small", x: left - 6, y: y(tick) + 4, "text-anchor": "end" }, log ? `10${[..."" + tick].map(c => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || "⁻").join("")}` : +tick.toPrecision(3)));
+    let path = "", up = false;
+    usable.forEach((v, i) => { if (v === null || v === undefined) { up = false; return; } path += `${up ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`; up = true; });
+    art.append(svg("path", { class: "curve", d: path }));
+    usable.forEach((v, i) => { if (v !== null && v !== undefined) art.append(svg("circle", { cx: x(i), cy: y(v), r: 7, fill: "transparent" }, svg("title", {}, `${label(i)}: ${number(values[i])}`))); });
+    art.append(svg("text", { class: "small", x: left, y: height - 6 }, label(0)), svg("text", { class: "small", x: width - 12, y: height - 6, "text-anchor": "end" }, label(values.length - 1)));
+    box.replaceChildren(art);
+  }
+  onResize(box, draw);
+  return el("figure", {}, el("figcaption", {}, name), box);
 }

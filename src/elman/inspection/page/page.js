@@ -1,5 +1,5 @@
 // The page of one inspection, or of several side by side, with its data in it.
-import { el, short } from "./drawing.js";
+import { el, short, shown } from "./drawing.js";
 import { SECTIONS } from "./parts.js";
 const DATA = JSON.parse(document.getElementById("data").textContent), BESIDE = DATA.length > 1;
 const main = document.getElementById("main");
@@ -8,8 +8,8 @@ const header = el("header", {}, el("div", { class: "over" }, "Elman inspection")
 main.replaceChildren(header);
 const facts = one => el("div", { class: "card" }, BESIDE ? el("div", { class: "whose" }, whose(one)) : null,
   el("p", { class: "faint" }, [one.run, one.task, one.network].filter(Boolean).join(" · ")),
-  el("p", {}, "text: ", el("bdi", {}, one.text || "∅")), one.target === null ? null : el("p", {}, "given: ", el("bdi", {}, one.target)),
-  el("p", {}, "answer: ", el("b", { class: "answer" }, el("bdi", {}, one.answer || "∅"))),
+  el("p", {}, "text: ", el("bdi", {}, shown(one.text))), one.target === null ? null : el("p", {}, "given: ", el("bdi", {}, shown(one.target))),
+  el("p", {}, "answer: ", el("b", { class: "answer" }, el("bdi", {}, shown(one.answer)))),
   one.changes.map(change => el("p", { class: "change" }, change)), one.notes.map(note => el("p", { class: "note faint" }, note)));
 const whose = one => one.changes.length ? "what if" : one.run && new Set(DATA.map(other => other.run)).size > 1 ? one.run : "original";
 main.append(el("div", { class: "columns" }, DATA.map(facts)));

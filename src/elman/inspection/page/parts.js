@@ -1,5 +1,5 @@
 // The parts of an inspection, each drawn from the JSON of `elman inspect`; null where there is nothing to draw.
-import { el, svg, shown, short, number, percent, shade, key, heat, tokens, curve, onResize, fromTheRight, say } from "./drawing.js";
+import { el, svg, shown, short, largest, number, percent, shade, key, heat, tokens, curve, onResize, fromTheRight, say } from "./drawing.js";
 const ORIGINS = { text: "read", start: "start", prompt: "prompt", truth: "truth fed", own: "own output fed" };
 
 // The most probable, each with a bar; what came is marked.
@@ -53,7 +53,7 @@ function player(one) {
           svg("rect", { class: `cell ${kind}`, x: mid - 36, y, width: 72, height: box, rx: 7, "fill-opacity": .08 + .5 * share }),
           svg("text", { x: mid, y: y + 21, "text-anchor": "middle" }, `${network.cell || "layer"}`)));
         const before = steps[first + i - 1], after = steps[first + i + 1];
-        if (i && before.network === network) direction ? arrow(`M${mid - 36} ${y + 17}H${mid - wide + 38}`) : arrow(`M${mid - wide + 36} ${y + 17}H${mid - 38}`);
+        if (i && network.cell && before.network === network) direction ? arrow(`M${mid - 36} ${y + 17}H${mid - wide + 38}`) : arrow(`M${mid - wide + 36} ${y + 17}H${mid - 38}`);
         if (i && before.network !== network && !direction) arrow(`M${mid - wide + 36} ${y + 17}H${mid - 38}`, "hand");
         if (!direction) arrow(`M${mid} ${y + box + (row ? gap : 22)}V${y + box + 2}`);
         if (direction || row + 1 === own) arrow(`M${mid} ${y}V${row + 1 === own && step.top.length ? 44 : y - gap + 2}`);
@@ -75,7 +75,7 @@ function player(one) {
     event.preventDefault(); go(to);
   } },
     el("p", { class: "faint" }, one.unrolled.map(network => `${one.unrolled.length > 1 ? network.name + ": " : ""}${network.cell || "not recurrent"}${network.widths.length ? ` of ${network.widths.join(" and ")} units${network.directions > 1 ? " in each of two directions" : ""}, starting from ${network.start}` : ""}`).join("; ") + "."),
-    el("div", { class: "controls" }, button("|◀", "first step", () => go(0)), button("◀", "one step back", () => go(now - 1)), play,
+    el("div", { class: "controls" }, button("|◀", "first step", () => go(0)), button("◂", "one step back", () => go(now - 1)), play,
       button("▸", "one step on", () => go(now + 1)), button("▶|", "last step", () => go(steps.length - 1)), slider),
     el("p", { "aria-live": "polite" }, where), el("div", { class: "stage" }, scene, panel),
     el("h3", {}, "all steps"), text.box, key(() => [shade(0, 1), shade(1, 1.6)], "what came out had probability 0", "1"));
@@ -93,6 +93,10 @@ function unpack(strip) {  // of JSON, rows of numbers; in a page of one file, 16
   const bytes = Uint8Array.from(atob(strip.values), c => c.charCodeAt(0));
   return strip.numbers = new Int16Array(bytes.buffer);
 }
+function rounded(strip) {  // from a number as it is packed to what it says
+  const scale = 10 ** Math.abs(strip.decimals);
+  return strip.decimals < 0 ? n => n * scale : n => n / scale;
+}
 function gates(one) {
   if (!one.gates?.length) return null;
   const places = [...new Set(one.gates.map(strip => strip.place))];
@@ -102,10 +106,10 @@ function gates(one) {
   function draw() {
     const own = one.gates.filter(strip => strip.place === place.value);
     strips.replaceChildren(...own.map(strip => {
-      const numbers = unpack(strip), U = strip.units.length, scale = 10 ** strip.decimals;
+      const numbers = unpack(strip), U = strip.units.length, value = rounded(strip);
       const rows = order.value === "unit" ? strip.units.map((_, i) => i) : strip.order;
-      const at = (r, c) => numbers[c * U + rows[r]] / scale;
-      const most = strip.signed ? Math.max(1, ...Array.from({ length: Math.min(numbers.length, 20000) }, (_, i) => Math.abs(numbers[i]) / scale)) : 1;
+      const at = (r, c) => value(numbers[c * U + rows[r]]);
+      const most = strip.signed ? Math.max(1, value(largest(numbers, 0))) : 1;
       const follows = r => { const [name, value] = strip.follows[rows[r]]; return name ? `follows ${name}, r = ${value}` : ""; };
       const left = strip.all > U ? `, ${U} of ${strip.all} units` : "";
       const first = rows.length ? follows(0) : "";
@@ -114,15 +118,15 @@ function gates(one) {
         heat({ rows: rows.map(i => String(strip.units[i] + 1)), columns: strip.tokens, value: at, colour: v => shade(v, most), tall: 420, least: 4, cell: 26,
           name: `${strip.place}: ${strip.name}, ${U} units by ${strip.tokens.length} tokens`,
           describe: (r, c) => `${strip.name} of unit ${strip.units[rows[r]] + 1} at ${c + 1}, ${shown(strip.tokens[c])}: ${at(r, c)}\n${follows(r)}`,
-          chosen: r => show(strip, rows[r], most) }));
+          chosen: r => show(strip, rows[r]) }));
     }));
     const first = own.find(strip => strip.kind === "state") || own[0];
-    show(first, first.order[0], 1);
+    show(first, first.order[0]);
   }
-  function show(strip, place, most) {
-    const numbers = unpack(strip), U = strip.units.length, scale = 10 ** strip.decimals, at = c => numbers[c * U + place] / scale;
-    const largest = Math.max(1e-9, ...strip.tokens.map((_, c) => Math.abs(at(c)))), [name, r] = strip.follows[place];
-    const text = tokens(strip.tokens, { colour: c => shade(at(c), largest), title: c => String(at(c)), note: strip.tokens.length <= 40 && strip.tokens.some(token => token.length > 1) ? c => String(at(c)) : null });
+  function show(strip, place) {
+    const numbers = unpack(strip), U = strip.units.length, value = rounded(strip), at = c => value(numbers[c * U + place]);
+    const most = largest(strip.tokens.map((_, c) => at(c)), 1e-9), [name, r] = strip.follows[place];
+    const text = tokens(strip.tokens, { colour: c => shade(at(c), most), title: c => String(at(c)), note: strip.tokens.length <= 40 && strip.tokens.some(token => token.length > 1) ? c => String(at(c)) : null });
     unit.replaceChildren(el("h3", {}, `unit ${strip.units[place] + 1} of ${strip.name} over the text`, name ? el("small", {}, ` – follows ${name}, r = ${r}`) : ""), text.box);
   }
   place.addEventListener("change", draw); order.addEventListener("change", draw);
@@ -136,7 +140,7 @@ function gradients(one) {
   const place = el("select", { "aria-label": "which cell" }, one.gradients.map(flow => el("option", {}, flow.place))), body = el("div", {});
   function draw() {
     const flow = one.gradients[place.selectedIndex];
-    const known = flow.matrix.flat().filter(v => v > 0), high = Math.log10(Math.max(...known)), low = Math.max(Math.log10(Math.min(...known)), high - 6);
+    const known = flow.matrix.flat().filter(v => v > 0), high = Math.log10(largest(known, 0)), low = Math.max(-Math.log10(largest(known.map(v => 1 / v), 0)), high - 6);
     const span = Math.max(.3, high - low);
     body.replaceChildren(el("p", { class: "said" }, flow.sentence),
       el("p", { class: "faint" }, `a factor of ${number(flow.rate)} a step; ${flow.half_life === null ? "no half-life" : `half-life ${number(flow.half_life)} steps`}; ${flow.verdict}`),
@@ -155,15 +159,15 @@ const ruler = document.createElement("canvas").getContext("2d");
 export function bands(found) {
   const high = 150, gap = 18, edge = 28;
   ruler.font = "16px system-ui, sans-serif";
-  function row(list) {  // where words begin, and how wide they are; from the right where they are read so
-    const widths = list.map(token => Math.max(26, ruler.measureText(short(token, 16)).width + 10)), total = widths.reduce((sum, one) => sum + one + gap, -gap);
-    let at = 0;
-    const places = widths.map(wide => { const x = at; at += wide + gap; return [x, wide]; });
-    return { total, places: fromTheRight(list) ? places.map(([x, wide]) => [total - x - wide, wide]) : places };
+  const sizes = list => list.map(token => Math.max(26, ruler.measureText(short(token, 16)).width + 10));
+  const rows = [found.source, found.outputs].map(sizes), widest = Math.max(40, ...rows.map(row => row.reduce((sum, wide) => sum + wide + gap, 0))), width = widest + 8;
+  function placed(list, widths) {  // where words begin, and how wide they are, over the whole width; from the right where they are read so
+    const room = (widest - widths.reduce((sum, wide) => sum + wide, 0)) / widths.length;
+    let at = 4 + room / 2;
+    const places = widths.map(wide => { const x = at; at += wide + room; return [x, wide]; });
+    return fromTheRight(list) ? places.map(([x, wide]) => [width - x - wide, wide]) : places;
   }
-  const upper = row(found.source), lower = row(found.outputs), width = Math.max(upper.total, lower.total, 40) + 8;
-  const shift = one => ([x, wide]) => [x + (width - one.total) / 2, wide];
-  const from = upper.places.map(shift(upper)), to = lower.places.map(shift(lower));
+  const from = placed(found.source, rows[0]), to = placed(found.outputs, rows[1]);
   const art = svg("svg", { width, height: high + 2 * edge, class: "bands", tabindex: 0, role: "img", "aria-label": `attention as bands, from ${found.source.length} source tokens to ${found.outputs.length} outputs; arrow keys go through the outputs` });
   const received = found.source.map((_, s) => Math.max(1, found.weights.reduce((sum, row) => sum + row[s], 0)));
   const used = found.source.map(() => 0), pieces = [];
@@ -209,7 +213,7 @@ function attention(one) {
   if (!found) return null;
   const kind = el("select", { "aria-label": "weights or scores" }, el("option", { value: "weights" }, "weights"), el("option", { value: "scores" }, "scores, before the softmax")), body = el("div", {});
   function draw() {
-    const values = found[kind.value], most = kind.value === "weights" ? 1 : Math.max(1e-9, ...values.flat().map(Math.abs));
+    const values = found[kind.value], most = kind.value === "weights" ? 1 : largest(values.flat(), 1e-9);
     body.replaceChildren(heat({ rows: found.outputs, columns: found.source, value: (r, c) => values[r][c], colour: v => shade(v, most), name: `attention ${kind.value}, outputs by source tokens`,
       describe: (r, c) => `${shown(found.outputs[r])} looks at ${shown(found.source[c])}: weight ${found.weights[r][c]}, score ${found.scores[r][c]}\nentropy ${found.entropy[r]}, context worth ${found.worth[r]}` }));
   }
@@ -251,30 +255,34 @@ function beam(one) {
 function influence(one) {
   const found = one.influence;
   if (!found) return null;
-  const most = Math.max(1e-9, ...found.attributions.map(Math.abs));
+  const most = largest(found.attributions, 1e-9);
   const text = tokens(found.tokens, { colour: i => shade(found.attributions[i], most), title: i => String(found.attributions[i]), note: found.tokens.length <= 40 ? i => String(+found.attributions[i].toPrecision(2)) : null });
-  const values = found.occlusion, large = Math.max(1e-9, ...values.flat().map(Math.abs));
+  const values = found.occlusion, large = largest(values.flat(), 1e-9);
   return el("div", {}, el("p", {}, found.of), text.box, key(() => [shade(-1, 1), shade(0, 1), shade(1, 1)], `−${most}`, String(most)),
     el("p", { class: "faint" }, `Integrated gradients from vectors of zeros, with ${found.points} points. They should sum to ${found.difference} and miss it by ${found.error}.`),
-    el("h3", {}, `what is lost where ${found.together > 1 ? `${found.together} tokens are` : "a token is"} taken away: rows are outputs, in nats`),
+    el("h3", {}, `what is lost where ${found.together > 1 ? `${found.together} tokens are` : "a token is"} taken away: rows are outputs, in nats `, key(() => [shade(-1, 1), shade(0, 1), shade(1, 1)], `−${large}`, String(large))),
     heat({ rows: found.outputs, columns: found.tokens, value: (r, c) => values[r][c], colour: v => shade(v, large), name: "occlusion, outputs by input tokens",
       describe: (r, c) => `without ${shown(found.tokens[c])} (${c + 1}), log p of ${shown(found.outputs[r])} falls by ${values[r][c]}` }));
 }
 
 function map(points, name, shares) {
   if (!points.length) return null;
-  const width = 560, height = 400, xs = points.map(p => p.x), ys = points.map(p => p.y);
+  const xs = points.map(p => p.x), ys = points.map(p => p.y), box = el("div", {});
   const [a, b, c, d] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
-  const x = v => 50 + (v - a) / (b - a || 1) * (width - 120), y = v => 20 + (d - v) / (d - c || 1) * (height - 40);
-  const art = svg("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", style: "max-width:720px", role: "img", "aria-label": `${name}, ${points.length} points` });
-  const taken = [];
-  for (const p of [...points].sort((p, q) => q.here - p.here)) {
-    const [px, py] = [x(p.x), y(p.y)], label = short(p.label, 10), room = 7 * [...label].length + 6;
-    const free = !taken.some(([tx, ty, tw]) => Math.abs(ty - py) < 12 && px < tx + tw && tx < px + room);
-    art.append(svg("circle", { class: p.here ? "dot here" : "dot", cx: px, cy: py, r: p.here ? 4 : 2.5 }, svg("title", {}, `${shown(p.label)} ${p.note}`)));
-    if (free) { taken.push([px, py, room]); art.append(svg("text", { class: p.here ? "" : "far", x: px + 6, y: py + 4 }, label)); }
+  function draw() {
+    const width = Math.max(240, Math.min(720, box.clientWidth)), height = .7 * width, taken = [];
+    const x = v => 20 + (v - a) / (b - a || 1) * (width - 90), y = v => 20 + (d - v) / (d - c || 1) * (height - 40);
+    const art = svg("svg", { width, height, role: "img", "aria-label": `${name}, ${points.length} points` });
+    for (const p of [...points].sort((p, q) => q.here - p.here)) {
+      const [px, py] = [x(p.x), y(p.y)], label = short(p.label, 10), room = 7 * [...label].length + 6;
+      const free = !taken.some(([tx, ty, tw]) => Math.abs(ty - py) < 12 && px < tx + tw && tx < px + room);
+      art.append(svg("circle", { class: p.here ? "dot here" : "dot", cx: px, cy: py, r: p.here ? 4 : 2.5 }, svg("title", {}, `${shown(p.label)} ${p.note}`)));
+      if (free) { taken.push([px, py, room]); art.append(svg("text", { class: p.here ? "" : "far", x: px + 6, y: py + 4 }, label)); }
+    }
+    box.replaceChildren(art);
   }
-  return el("figure", {}, el("figcaption", {}, `${name} – two principal components, ${shares.map(percent).join(" and ")} of the variance`), art);
+  onResize(box, draw);
+  return el("figure", {}, el("figcaption", {}, `${name} – two principal components, ${shares.map(percent).join(" and ")} of the variance`), box);
 }
 function neighbours(one) {
   const found = one.neighbours, rows = found ? Object.entries(found.nearest) : [];
