@@ -8,6 +8,7 @@ import os
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -191,3 +192,28 @@ def test_what_comes_too_late_changes_nothing(served, client, monkeypatch):
     held.result()
     assert (late.status_code, late.headers["retry-after"]) == (503, "1")
     assert client.get(f"/v1/sessions/{name}").json()["position"] == 0
+
+
+@pytest.mark.slow
+def test_a_long_feed_is_one_and_leaves_others_their_turn(served, client, monkeypatch):
+    stream = served.service.runs["tagger"].stream
+    read = stream.read
+    monkeypatch.setattr(stream, "read", lambda *given, **more: time.sleep(0.004) or read(*given, **more))
+    name, other = (client.post("/v1/sessions", json={"model": "tagger"}).json()["id"] for _ in range(2))
+
+    def feed(name, tokens):
+        found = httpx.post(f"{served.address}v1/sessions/{name}/feed", json={"tokens": tokens}, timeout=30)
+        return [one["position"] for one in found.json()["steps"]], time.monotonic()
+
+    with ThreadPoolExecutor(3) as pool:
+        both = [pool.submit(feed, name, ["a"] * 100) for _ in range(2)]
+        time.sleep(0.1)
+        _, early = feed(other, ["a"])
+        position = client.get(f"/v1/sessions/{name}").json()["position"]
+        saved = client.get(f"/v1/sessions/{name}/state").json()["tokens"]
+        (first, one), (second, two) = (found.result() for found in both)
+    assert early < min(one, two)
+    assert position in (0, 100)
+    assert len(saved) in (100, 200)
+    assert sorted([first, second]) == [[*range(1, 101)], [*range(101, 201)]]
+    assert client.post(f"/v1/sessions/{name}/rewind", json={"position": 77}).json()["position"] == 77
