@@ -153,15 +153,15 @@ def test_looks_inside(client, served):
 
 
 def test_health_and_metadata(client, served):
-    assert client.get("/v2/health/live").json()["live"]
-    assert client.get("/v2/health/ready").json()["ready"]
+    assert client.get("/v2/health/live").json() == {"live": True}
+    assert client.get("/v2/health/ready").json() == {"ready": True}
     assert client.get("/v2").json()["name"] == "elman"
     names = [one["id"] for one in client.get("/v1/models").json()["data"]]
     assert names == [*served.service.runs]
     for name in names:
         told = client.get(f"/v2/models/{name}").json()
         assert (told["name"], told["inputs"][0]["datatype"]) == (name, "BYTES")
-        assert client.get(f"/v2/models/{name}/ready").json()["ready"]
+        assert client.get(f"/v2/models/{name}/ready").json() == {"name": name, "ready": True}
         assert client.get(f"/v1/models/{name}").json()["streams"] == (name in STREAMING)
     assert client.get("/v2/models/nobody").status_code == 404
     served.service.stopping = True

@@ -16,7 +16,7 @@ import pytest
 from elman.server import limits
 from elman.server.sessions import GoneError, Session, Sessions, UnknownSessionError
 from elman.tasks.streaming import StreamState
-from served import STREAMING
+from served import STREAMING, Served
 
 MANY = int(os.environ.get("ELMAN_SESSIONS", "60"))
 WORDS = ["the", "a", "dog", "cat", "sees", "runs", "stones", "lie", "there", "home", "and", "unknown"]
@@ -179,6 +179,21 @@ def test_ids_are_unguessable_and_unused_sessions_expire(served, monkeypatch):
     with pytest.raises(GoneError):
         sessions.find(name, "owner")
     assert (len(sessions), sessions._bytes) == (0, 0)
+
+
+def test_sessions_expire_though_nobody_asks(runs):
+    one = Served({"tagger": runs["tagger"]}, session_idle=0.1)
+    try:
+        for _ in range(3):
+            httpx.post(f"{one.address}v1/sessions", json={"model": "tagger"})
+        assert len(one.service.sessions) > 0
+        latest = time.monotonic() + 10
+        while "elman_sessions 0.0" not in httpx.get(f"{one.address}metrics").text:
+            assert time.monotonic() < latest
+            time.sleep(0.05)
+        assert len(one.service.sessions) == 0
+    finally:
+        one.close()
 
 
 def test_what_comes_too_late_changes_nothing(served, client, monkeypatch):

@@ -140,6 +140,11 @@ class Service:
                 found.append(predictor.inspect(question))
         return written(found)
 
+    def tidy(self) -> None:
+        """Sessions end in time, whether or not anybody asks for one."""
+        self.sessions.expire()
+        self.metrics.sessions.set(len(self.sessions))
+
     async def ready(self, patience: float = 5.0) -> bool:
         """Whether a real pass through every model, not older than a second, went well."""
         if self.stopping:

@@ -175,6 +175,11 @@ class WorkerServer(uvicorn.Server):
         if self.began is not None:
             self.began()
 
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # once a second
+            self.service.tidy()
+        return await super().on_tick(counter)
+
     def _orphaned(self, sentinel: int) -> None:
         asyncio.get_running_loop().remove_reader(sentinel)
         self.should_exit = True
@@ -234,7 +239,7 @@ def supervise(
                     failed = max(1, process.exitcode or 1)
                 if not stopping.is_set():
                     say(f"worker {worker} ended with {process.exitcode}; it is started anew")
-                    time.sleep(min(5.0, 0.1 if time.monotonic() - begun[worker] > 5 else 1.0))
+                    time.sleep(0.1 if time.monotonic() - begun[worker] > 5 else 1.0)
             if stopping.is_set():
                 continue
             process = context.Process(target=work_for, args=(options, worker, listening), daemon=False)
