@@ -139,9 +139,10 @@ def test_looks_inside(client, served):
     predictor = served.service.runs["tag"].predictor
     expected = predictor.inspect(Question("the cat runs", parts=["gates"])).as_json()
     assert found.json()["gates"][0].keys() == expected["gates"][0].keys()
+    assert found.json()["run"] == "tag"  # and no path of the server
     asked = {"model": "classify", "text": "a dog", "parts": ["unrolled"], "against": "classifier"}
     several = posted(client, "/v1/inspect", **asked, replace={"2": "cat"}, remove=[1])
-    assert len(several.json()) == 4
+    assert [one["run"] for one in several.json()] == ["classify"] * 2 + ["classifier"] * 2
     for more, said in (
         ({"replace": {"0": "a"}}, "replace"),
         ({"remove": [7]}, "no token 7"),

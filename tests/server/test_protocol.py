@@ -119,6 +119,20 @@ def test_heads(served, monkeypatch):
     assert b"connection: close" in served.raw(request("HEAD", "/v1/models", close=False))
 
 
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        (b"GET /v2/health/live HTTP/1.1\r\nconnection: close\r\n\r\n", 400),
+        (b"GET /v2/health/live HTTP/1.1\r\nhost: a\r\nhost: b\r\nconnection: close\r\n\r\n", 400),
+        (b"GET /v2/health/live HTTP/1.0\r\nhost: a\r\nhost: a\r\n\r\n", 400),
+        (b"GET /v2/health/live\r\n\r\n", 400),
+        (b"GET /v2/health/live HTTP/1.0\r\n\r\n", 200),
+    ],
+)
+def test_a_request_has_one_host(asked, status, served):
+    assert statuses(served.raw(asked)) == [status]
+
+
 def test_an_old_client_gets_a_stream_in_one_piece(served):
     asked = request("POST", "/v1/completions", STREAM, close=False).replace(b"HTTP/1.1", b"HTTP/1.0")
     head, _, body = served.raw(asked).partition(b"\r\n\r\n")

@@ -92,7 +92,10 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._before_body = 0
         length = next((value for name, value in self.headers if name == b"content-length"), b"0")
-        if not self._ended() and int(length) > limits.BODY:
+        hosts, version = sum(name == b"host" for name, _ in self.headers), self.parser.get_http_version()
+        if hosts > 1 or version not in ("1.0", "1.1") or (version == "1.1" and not hosts):
+            self._cut(BROKEN)
+        elif int(length) > limits.BODY:
             self._cut(LARGE)
         if self._ended():
             self._turned_away = True

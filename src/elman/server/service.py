@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from pydantic_core import to_json
@@ -134,11 +135,13 @@ class Service:
         found = []
         for name in (asked.model, *against):
             predictor = self.run(name).predictor
-            found.append(predictor.inspect(Question(asked.text, asked.target, parts=asked.parts)))
+            found.append((name, predictor.inspect(Question(asked.text, asked.target, parts=asked.parts))))
             if changed or forced or clamps:
                 question = Question(asked.text, asked.target, changed, forced, clamps, asked.parts)
-                found.append(predictor.inspect(question))
-        return written(found)
+                found.append((name, predictor.inspect(question)))
+        return written(
+            [replace(one, run=name) for name, one in found]
+        )  # where a run lies is nobody's business
 
     def tidy(self) -> None:
         """Sessions end in time, whether or not anybody asks for one."""
