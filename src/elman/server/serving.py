@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from elman.server.service import Service
 from elman.server.sessions import Sessions
 
 LARGE = 1 << 20  # weights that several threads multiply by faster
+LONG = 70  # bytes of a folder for sockets, of whose paths systems know some 100
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ def serve(options: Options, say: Callable[[str], None]) -> None:
     if options.workers == 1:
         work(Options(**{**vars(options), "secret": secret}), 0, listening, began)
         return
+    if len(os.fsencode(gettempdir())) > LONG:
+        raise ArgumentError(f"sockets of workers have no room in {gettempdir()}; set TMPDIR to a short path")
     with TemporaryDirectory(prefix="elman-serve-") as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         supervise(
