@@ -16,7 +16,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from elman.errors import ArgumentError, FileError
+from elman.errors import ArgumentError, FileError, RunError
 from elman.server import limits
 from elman.server.auth import Gate, check_address, read_tokens
 from served import TOKEN, Served, raw, request, statuses, until_closed
@@ -369,6 +369,13 @@ def test_tokens_of_a_file(tmp_path):
     path = tmp_path / "tokens"
     path.write_text(f"# ours\n\n  {TOKEN}  \n{TOKEN[::-1]}\n")
     assert read_tokens(path) == [TOKEN, TOKEN[::-1]]
+    path.write_bytes(b"\xef\xbb\xbf" + TOKEN.encode() + b"\r\n")
+    assert read_tokens(path) == [TOKEN]
+    with pytest.raises(RunError, match="cannot be read: No such file"):
+        read_tokens(tmp_path / "none")
+    path.write_bytes(b"\xff" * 20)
+    with pytest.raises(FileError, match="characters that no header has"):
+        read_tokens(path)
     for wrong in ("", "# none\n", "short\n", "with a space in it\n", "ümlautümlautümlaut\n"):
         path.write_text(wrong)
         with pytest.raises(FileError):
