@@ -8,13 +8,11 @@ import socket
 import threading
 import time
 
-import uvicorn
-
 from elman.server.app import make_app
 from elman.server.auth import Gate
 from elman.server.forwarding import Siblings
 from elman.server.front import Front
-from elman.server.serving import Options, bound, configured, make_service
+from elman.server.serving import Options, WorkerServer, bound, configured, make_service
 from forked import Forked
 from tiny_tasks import DATA, descend, ready, save
 
@@ -43,7 +41,8 @@ class Served:
             make_app(self.service), self.service, Gate(options.get("tokens", ())), Siblings(0, None)
         )
         self.app = wrap(self.front)
-        self._listening, self.running = bound("127.0.0.1", 0), uvicorn.Server(configured(self.app))
+        self._listening = bound("127.0.0.1", 0)
+        self.running = WorkerServer(configured(self.app), self.service, None)
         self.host = self._listening.getsockname()
         self.address = f"http://127.0.0.1:{self.host[1]}/"
         self._thread = threading.Thread(target=self.running.run, args=([self._listening],))

@@ -10,12 +10,19 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import httpx
 import pytest
 
+from elman.server import limits
+from elman.server.completing import Writing
+from served import Served
 from tiny import elman
 from tiny_tasks import descend, ready, save
 
@@ -107,12 +114,73 @@ def test_proxies_go_where_the_server_is():
     assert f"reverse_proxy 127.0.0.1:{port} " in caddy
     for text in (nginx, caddy):
         assert text.count("{") == text.count("}")
-    from elman.server import limits
-
     assert int(re.search(r"client_max_body_size (\d+)m;", nginx)[1]) << 20 >= limits.BODY
     longest = max(limits.DEADLINE, limits.BODY_SECONDS, limits.WRITE_SECONDS)
     assert int(re.search(r"proxy_read_timeout (\d+)s;", nginx)[1]) > longest
     assert int(unit()["Service"]["TimeoutStopSec"]) > limits.STOP_SECONDS
+
+
+def nginx_at(port, folder):
+    [text] = blocks("nginx")
+    text = re.sub(r"\n +ssl_.*", "", text.replace("listen 443 ssl", f"listen 127.0.0.1:{port}"))
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    places = "".join(f"{kind}_temp_path {folder / kind};" for kind in kinds)
+    own = "" if os.geteuid() else "user root;"  # its workers write what is large into that folder
+    head = f"{own} daemon off; pid {folder / 'pid'}; error_log {folder}/log; events {{}}"
+    (folder / "nginx.conf").write_text(f"{head}\nhttp {{ access_log off; {places}\n{text} }}\n")
+    return ["nginx", "-c", folder / "nginx.conf"]
+
+
+def caddy_at(port, folder):
+    [text] = blocks("caddy")
+    text = text.replace("elman.example.org", f"http://127.0.0.1:{port}")
+    (folder / "Caddyfile").write_text("{\n admin off\n auto_https off\n}\n" + text)
+    return ["caddy", "run", "--adapter", "caddyfile", "--config", folder / "Caddyfile"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nginx", "caddy"])
+def test_a_proxy_passes_on_what_comes_as_it_comes(name, runs, tmp_path, monkeypatch):
+    """Behind the real one, without TLS: the end of a stream is written when its beginning has been read."""
+    if shutil.which(name) is None:
+        pytest.skip(f"there is no {name}")
+    step, first_read = Writing._step, threading.Event()
+
+    def held(writing):
+        if len(writing.tokens) == 3:
+            assert first_read.wait(30)
+        step(writing)
+
+    monkeypatch.setattr(Writing, "_step", held)
+    one, port = Served({"lm": runs["lm"]}), free_port()
+    command = {"nginx": nginx_at, "caddy": caddy_at}[name](port, tmp_path)
+    settings = command[-1].read_text()
+    command[-1].write_text(settings.replace("127.0.0.1:8000", f"127.0.0.1:{one.host[1]}"))
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    proxy = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    asked = {"model": "lm", "prompt": "the", "max_tokens": 9, "temperature": 0, "stream": True}
+    address = f"http://127.0.0.1:{port}"
+    try:
+        latest = time.monotonic() + 20
+        while True:
+            with suppress(httpx.TransportError):
+                assert httpx.get(f"{address}/v2/health/ready").json()["ready"]
+                break
+            assert proxy.poll() is None
+            assert time.monotonic() < latest
+            time.sleep(0.05)
+        with httpx.stream("POST", f"{address}/v1/completions", json=asked, timeout=30) as found:
+            lines = found.iter_lines()
+            assert next(lines).startswith("data: ")
+            first_read.set()
+            assert "data: [DONE]" in [*lines]
+        found = httpx.post(f"{address}/v1/predict", content=b"x" * (limits.BODY + 1))
+        assert found.status_code == 413, found.text
+    finally:
+        first_read.set()
+        proxy.terminate()
+        proxy.wait(20)
+        one.close()
 
 
 def test_a_container_is_nobody_and_writes_nowhere():

@@ -16,7 +16,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from elman.errors import ArgumentError, FileError
+from elman.errors import ArgumentError, FileError, RunError
 from elman.server import limits
 from elman.server.auth import Gate, check_address, read_tokens
 from served import TOKEN, Served, raw, request, statuses, until_closed
@@ -100,7 +100,8 @@ def test_half_sent_headers_and_slow_bodies_are_cut(served, client, hasty):
 
 
 def test_who_reads_nothing_is_cut(served, hasty):
-    asked, latest = 1500, time.monotonic() + limits.WRITE_SECONDS + 10
+    asked = {"model": "lm", "prompt": "a" * limits.TEXT, "n": 8, "echo": True, "max_tokens": 1}
+    latest = time.monotonic() + limits.WRITE_SECONDS + 10
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         one.connect(served.host)
@@ -110,11 +111,11 @@ def test_who_reads_nothing_is_cut(served, hasty):
 
         while not is_open():
             time.sleep(0.01)
-        one.sendall(request("GET", "/page/app.js", close=False) * asked)
+        one.sendall(request("POST", "/v1/completions", asked, close=False) * limits.PIPELINED)
         while is_open():
             assert time.monotonic() < latest
             time.sleep(0.05)
-        assert len(statuses(until_closed(one))) < asked
+        assert len(statuses(until_closed(one))) < limits.PIPELINED
 
 
 def test_headers_and_bodies_have_an_end(served, client):
@@ -162,11 +163,12 @@ def test_completions_and_looks_have_bounds(served, client, monkeypatch):
 
 def test_a_completion_that_nobody_waits_for_is_not_written(served):
     before = served.service._writing
-    asked = {"model": "lm", "prompt": "the", "max_tokens": 4096, "n": 4, "temperature": 10, "seed": 1}
+    asked = {"model": "lm", "prompt": "the", "max_tokens": 4096, "n": 4, "temperature": 0}
     for stream in (False, True):
         with socket.create_connection(served.host) as one:
             one.sendall(request("POST", "/v1/completions", asked | {"stream": stream}))
-            time.sleep(0.1)
+            while served.service._writing == before:
+                time.sleep(0.01)
         latest = time.monotonic() + 3
         while served.service._writing > before:
             assert time.monotonic() < latest
@@ -367,6 +369,13 @@ def test_tokens_of_a_file(tmp_path):
     path = tmp_path / "tokens"
     path.write_text(f"# ours\n\n  {TOKEN}  \n{TOKEN[::-1]}\n")
     assert read_tokens(path) == [TOKEN, TOKEN[::-1]]
+    path.write_bytes(b"\xef\xbb\xbf" + TOKEN.encode() + b"\r\n")
+    assert read_tokens(path) == [TOKEN]
+    with pytest.raises(RunError, match="cannot be read: No such file"):
+        read_tokens(tmp_path / "none")
+    path.write_bytes(b"\xff" * 20)
+    with pytest.raises(FileError, match="characters that no header has"):
+        read_tokens(path)
     for wrong in ("", "# none\n", "short\n", "with a space in it\n", "ümlautümlautümlaut\n"):
         path.write_text(wrong)
         with pytest.raises(FileError):

@@ -139,9 +139,10 @@ def test_looks_inside(client, served):
     predictor = served.service.runs["tag"].predictor
     expected = predictor.inspect(Question("the cat runs", parts=["gates"])).as_json()
     assert found.json()["gates"][0].keys() == expected["gates"][0].keys()
+    assert found.json()["run"] == "tag"  # and no path of the server
     asked = {"model": "classify", "text": "a dog", "parts": ["unrolled"], "against": "classifier"}
     several = posted(client, "/v1/inspect", **asked, replace={"2": "cat"}, remove=[1])
-    assert len(several.json()) == 4
+    assert [one["run"] for one in several.json()] == ["classify"] * 2 + ["classifier"] * 2
     for more, said in (
         ({"replace": {"0": "a"}}, "replace"),
         ({"remove": [7]}, "no token 7"),
@@ -153,15 +154,15 @@ def test_looks_inside(client, served):
 
 
 def test_health_and_metadata(client, served):
-    assert client.get("/v2/health/live").json()["live"]
-    assert client.get("/v2/health/ready").json()["ready"]
+    assert client.get("/v2/health/live").json() == {"live": True}
+    assert client.get("/v2/health/ready").json() == {"ready": True}
     assert client.get("/v2").json()["name"] == "elman"
     names = [one["id"] for one in client.get("/v1/models").json()["data"]]
     assert names == [*served.service.runs]
     for name in names:
         told = client.get(f"/v2/models/{name}").json()
         assert (told["name"], told["inputs"][0]["datatype"]) == (name, "BYTES")
-        assert client.get(f"/v2/models/{name}/ready").json()["ready"]
+        assert client.get(f"/v2/models/{name}/ready").json() == {"name": name, "ready": True}
         assert client.get(f"/v1/models/{name}").json()["streams"] == (name in STREAMING)
     assert client.get("/v2/models/nobody").status_code == 404
     served.service.stopping = True

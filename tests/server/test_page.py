@@ -227,10 +227,39 @@ def test_trouble_is_told_and_ends(page, server):
 
 @needs_browser
 @pytest.mark.slow
-def test_a_text_that_is_too_long_to_look_into_is_answered(page):
+def test_a_text_that_is_too_long_to_look_into_is_answered(page, server):
     browser = page(f"model=classify&text={'dog+' * 120}")
     browser.wait("document.querySelector('#trouble').innerText.includes('cannot be looked into')")
+    assert "480 characters; a text that is looked into has at most 400" in text(browser, "#trouble")
     assert "animal" in text(browser, "#answer")
+    assert (browser.complaints, server.inspected) == ([], 0)
+
+
+@needs_browser
+@pytest.mark.slow
+def test_one_goes_back_to_another_view_and_another_model(page):
+    browser = page("model=tag&text=the+cat")
+
+    def shows(model, title):
+        shown = f"document.querySelector('#title').innerText === {model!r}"
+        browser.wait(f"{SETTLED} && {shown} && document.querySelector('#panel h2').innerText === {title!r}")
+
+    shows("tag", "The network unrolled")
+    browser.ask("document.querySelector('#tab-gates').click()")
+    shows("tag", "Gates and states")
+    browser.ask("document.querySelector('#text').focus()")
+    browser.type(" runs")  # letters are no steps to go back by
+    choose = "{ const one = document.querySelector('#model'); one.value = 'classify';"
+    browser.ask(choose + " one.dispatchEvent(new Event('change')); }")
+    shows("classify", "Gates and states")
+    browser.ask("history.back()")
+    shows("tag", "Gates and states")
+    assert browser.ask("document.querySelector('#text').value.length") == len("the cat runs")
+    browser.ask("history.back()")
+    shows("tag", "The network unrolled")
+    browser.ask("history.forward()")
+    shows("tag", "Gates and states")
+    assert browser.complaints == []
 
 
 @needs_browser
@@ -240,6 +269,9 @@ def test_small_and_dark_screens(task, page):
     browser = page(f"model={task}&text={TYPED[task].replace(' ', '+')}&view=gates", width=360, dark=True)
     browser.wait(SETTLED)
     assert browser.ask("document.documentElement.scrollWidth") <= 360
+    last = "document.querySelector('[role=tab]:last-child')"
+    browser.ask(f"{last}.click()")
+    assert browser.ask(f"{last}.getBoundingClientRect().right") <= 360
     assert browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)"
 
 
@@ -261,6 +293,27 @@ def test_names_for_those_who_listen_and_text_from_the_right(page, server):
     browser = page("model=classify")
     browser.wait("document.documentElement.dataset.ready")
     assert "It knows 2 labels: animal, thing." in text(browser, "#answer")
+
+
+@needs_browser
+@pytest.mark.slow
+def test_names_at_the_ends_of_lines_are_inside_the_picture(page):
+    """Four classes, three of them next to nothing: their names would stand one on the other."""
+    browser = page("model=classify")
+    browser.wait("document.documentElement.dataset.ready")
+    browser.ask("""import("/page/answers.js").then(({ answer }) => {
+        const top = [["one", 0.97], ["two", 0.01], ["three", 0.01], ["four", 0.01]];
+        const steps = ["a", "b"].map(token => ({ token, own: "one", top }));
+        const drawn = answer("classify", { prediction: "one" }, { unrolled: [{ steps }] });
+        document.querySelector("#answer").replaceChildren(...drawn.flat().filter(Boolean));
+    })""")
+    browser.wait("document.querySelectorAll('#answer .ends').length === 4")
+    places = "[...document.querySelectorAll('#answer .ends')].map(one => one.getBoundingClientRect())"
+    names = browser.ask(f"{places}.map(({{ top, bottom }}) => [top, bottom])")
+    assert max(names)[1] <= browser.ask(
+        "document.querySelector('#answer svg').getBoundingClientRect().bottom"
+    )
+    assert all(b[0] - a[0] >= 15 for a, b in zip(sorted(names)[:-1], sorted(names)[1:], strict=True))
 
 
 def test_a_page_is_made_of_its_own_files():

@@ -8,6 +8,7 @@ import os
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from elman.server import limits
 from elman.server.sessions import GoneError, Session, Sessions, UnknownSessionError
 from elman.tasks.streaming import StreamState
-from served import STREAMING
+from served import STREAMING, Served
 
 MANY = int(os.environ.get("ELMAN_SESSIONS", "60"))
 WORDS = ["the", "a", "dog", "cat", "sees", "runs", "stones", "lie", "there", "home", "and", "unknown"]
@@ -180,6 +181,21 @@ def test_ids_are_unguessable_and_unused_sessions_expire(served, monkeypatch):
     assert (len(sessions), sessions._bytes) == (0, 0)
 
 
+def test_sessions_expire_though_nobody_asks(runs):
+    one = Served({"tagger": runs["tagger"]}, session_idle=0.1)
+    try:
+        for _ in range(3):
+            httpx.post(f"{one.address}v1/sessions", json={"model": "tagger"})
+        assert len(one.service.sessions) > 0
+        latest = time.monotonic() + 10
+        while "elman_sessions 0.0" not in httpx.get(f"{one.address}metrics").text:
+            assert time.monotonic() < latest
+            time.sleep(0.05)
+        assert len(one.service.sessions) == 0
+    finally:
+        one.close()
+
+
 def test_what_comes_too_late_changes_nothing(served, client, monkeypatch):
     """A feed whose turn came too late is told so, and may be asked again."""
     name = client.post("/v1/sessions", json={"model": "tagger"}).json()["id"]
@@ -191,3 +207,28 @@ def test_what_comes_too_late_changes_nothing(served, client, monkeypatch):
     held.result()
     assert (late.status_code, late.headers["retry-after"]) == (503, "1")
     assert client.get(f"/v1/sessions/{name}").json()["position"] == 0
+
+
+@pytest.mark.slow
+def test_a_long_feed_is_one_and_leaves_others_their_turn(served, client, monkeypatch):
+    stream = served.service.runs["tagger"].stream
+    read = stream.read
+    monkeypatch.setattr(stream, "read", lambda *given, **more: time.sleep(0.004) or read(*given, **more))
+    name, other = (client.post("/v1/sessions", json={"model": "tagger"}).json()["id"] for _ in range(2))
+
+    def feed(name, tokens):
+        found = httpx.post(f"{served.address}v1/sessions/{name}/feed", json={"tokens": tokens}, timeout=30)
+        return [one["position"] for one in found.json()["steps"]], time.monotonic()
+
+    with ThreadPoolExecutor(3) as pool:
+        both = [pool.submit(feed, name, ["a"] * 100) for _ in range(2)]
+        time.sleep(0.1)
+        _, early = feed(other, ["a"])
+        position = client.get(f"/v1/sessions/{name}").json()["position"]
+        saved = client.get(f"/v1/sessions/{name}/state").json()["tokens"]
+        (first, one), (second, two) = (found.result() for found in both)
+    assert early < min(one, two)
+    assert position in (0, 100)
+    assert len(saved) in (100, 200)
+    assert sorted([first, second]) == [[*range(1, 101)], [*range(101, 201)]]
+    assert client.post(f"/v1/sessions/{name}/rewind", json={"position": 77}).json()["position"] == 77

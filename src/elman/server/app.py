@@ -99,12 +99,12 @@ def add_problems(app: FastAPI) -> None:
 
 
 def add_health(app: FastAPI, service: Service) -> None:
-    @app.get("/v2/health/live", tags=["health"])
+    @app.get("/v2/health/live", tags=["health"], response_model_exclude_none=True)
     async def live() -> schemas.Health:
         """Whether the server answers."""
         return schemas.Health(live=True)
 
-    @app.get("/v2/health/ready", tags=["health"])
+    @app.get("/v2/health/ready", tags=["health"], response_model_exclude_none=True)
     async def ready() -> schemas.Health:
         """Whether a real pass through every model, not older than a second, went well."""
         if not await service.ready():
@@ -114,7 +114,6 @@ def add_health(app: FastAPI, service: Service) -> None:
     @app.get("/metrics", tags=["health"], response_class=Response)
     async def metrics() -> Response:
         """Counts and times for Prometheus."""
-        service.metrics.sessions.set(len(service.sessions))
         return Response(service.metrics.written(), media_type="text/plain; version=0.0.4")
 
 
@@ -144,18 +143,13 @@ def add_models(app: FastAPI, service: Service) -> None:
             name=run.name, versions=["1"], platform=f"elman_{run.task}", inputs=[text], outputs=[found]
         )
 
-    @app.get("/v2/models/{name}/ready", tags=["models"])
+    @app.get("/v2/models/{name}/ready", tags=["models"], response_model_exclude_none=True)
     async def model_ready(name: NameInPath) -> schemas.Health:
         """Whether it works, as ``/v2/health/ready`` tells it."""
         service.run(name)
-        return await app.state.ready()  # type: ignore[no-any-return]
-
-    async def ready() -> schemas.Health:
         if not await service.ready():
             raise BusyError
-        return schemas.Health(ready=True)
-
-    app.state.ready = ready
+        return schemas.Health(name=name, ready=True)
 
 
 def add_answers(app: FastAPI, service: Service) -> None:
@@ -193,7 +187,10 @@ def add_answers(app: FastAPI, service: Service) -> None:
 
         if asked.stream:
             events = streamed(service, writings, event, echo=bool(asked.echo))
-            return StreamingResponse(events, media_type="text/event-stream")
+            if request.scope["http_version"] == "1.0":  # which knows no pieces: they come together
+                return Response(b"".join([one async for one in events]), media_type="text/event-stream")
+            unheld = {"x-accel-buffering": "no"}  # by nginx
+            return StreamingResponse(events, media_type="text/event-stream", headers=unheld)
         choices = []
         with service.written():
             for index, one in enumerate(writings):

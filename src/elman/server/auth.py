@@ -18,8 +18,9 @@ LEAST = 16  # characters of a token
 
 def read_tokens(path: Path) -> list[str]:
     """The tokens of a file, one a line; blank lines and those after # are none."""
-    with explained(path):
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    with explained(path, "cannot be read"):
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+    lines = [line.strip() for line in text.split("\n")]
     tokens = [line for line in lines if line and not line.startswith("#")]
     if not tokens:
         raise FileError("no token in it", path=path, remedy="write one a line, as of openssl rand -hex 32")

@@ -44,29 +44,34 @@ class ModelThread:
 
     async def run_soon(self, function: Callable[..., T], *arguments: object) -> T:
         """In turn with all batches, unless the turn comes too late: then nothing is done."""
-        latest = time.monotonic() + limits.DEADLINE
-
-        def timely() -> T:
-            if time.monotonic() > latest:
-                raise BusyError
-            return function(*arguments)
-
-        return await self.run(timely)
+        return await self.run(timely(function, *arguments))
 
     async def run_slowly(self, function: Callable[..., T], *arguments: object) -> T:
-        """Beside them."""
+        """Beside them, with the same bound."""
         if self._waiting >= limits.SLOW:
             raise BusyError
         self._waiting += 1
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._slow, function, *arguments)
+            return await loop.run_in_executor(self._slow, timely(function, *arguments))
         finally:
             self._waiting -= 1
 
     def close(self) -> None:
         self._quick.shutdown(wait=False, cancel_futures=True)
         self._slow.shutdown(wait=False, cancel_futures=True)
+
+
+def timely(function: Callable[..., T], *arguments: object) -> Callable[[], T]:
+    """What does nothing where it is called too late for whoever waits."""
+    latest = time.monotonic() + limits.DEADLINE
+
+    def call() -> T:
+        if time.monotonic() > latest:
+            raise BusyError
+        return function(*arguments)
+
+    return call
 
 
 class Batcher:

@@ -41,7 +41,7 @@ class Writing:
         self.temperature, self.generator = temperature, make_generator(seed)
         self.sample = Sample(temperature=temperature or 1.0, top_p=top_p, top_k=top_k, seed=0)
         self.tokens: list[int] = []
-        self.read = len(task.writer.tokens_before(prompt)) - 1
+        self.read = 0  # tokens of the prompt
         self.finished: Literal["stop", "length"] | None = None
         self._begun: Any = None
         self._told = 0  # characters
@@ -53,6 +53,7 @@ class Writing:
     def more(self, count: int = SLICE) -> str:
         """What so many more tokens add to the text; what may yet become a stop is held back."""
         if self._begun is None:
+            self.read = len(self.task.writer.tokens_before(self.prompt)) - 1
             self._begun = self.task.writer.begin(self.model, [self.prompt])
             self._token, self._state = self._begun.first, self._begun.state
         for _ in range(count):

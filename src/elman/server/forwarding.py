@@ -63,7 +63,8 @@ class Siblings:
     async def _ask(self, worker: int, scope: Message, body: bytes) -> tuple[int, list[Any], bytes]:
         reader, writer = await asyncio.open_unix_connection(str(self.socket(worker)))
         try:
-            lines = [b"%s %s HTTP/1.1" % (scope["method"].encode(), scope["raw_path"]), b"host: worker"]
+            method = b"GET" if scope["method"] == "HEAD" else scope["method"].encode()
+            lines = [b"%s %s HTTP/1.1" % (method, scope["raw_path"]), b"host: worker"]
             passed = (b"content-type", b"authorization")
             lines += [b"%s: %s" % pair for pair in scope["headers"] if pair[0] in passed]
             lines += [b"content-length: %d" % len(body), b"connection: close", b"", b""]
@@ -74,5 +75,7 @@ class Siblings:
         finally:
             writer.close()
         first, *rest = head[:-4].split(b"\r\n")
-        pairs = [tuple(line.split(b": ", 1)) for line in rest]
-        return int(first.split()[1]), [pair for pair in pairs if pair[0] in KEPT], answer
+        pairs = [(name, value) for name, _, value in (line.partition(b": ") for line in rest) if name in KEPT]
+        if len(answer) != int(dict(pairs).get(b"content-length", len(answer))):
+            raise ValueError("the worker ended in the middle of its answer")
+        return int(first.split()[1]), pairs, answer

@@ -71,7 +71,8 @@ class Front:
                     work = partial(self.service.feed, match[1], owner or "")
                     await self._answer(receive, watched, FeedRequest, work)
                 else:
-                    await self.app(scope, receive, watched)
+                    asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+                    await self.app(asked, receive, watched)
         except Exception as error:
             if not status:
                 await self._tell(watched, error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from elman.server import limits
 from elman.server.answers import raw
@@ -31,12 +31,14 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._header_timer: asyncio.TimerHandle | None = None
-        self._body_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None  # of headers, then of a body
         self._write_timer: asyncio.TimerHandle | None = None
+        self._in_body = False  # are the headers of the request that is being read there?
         self._before_body, self._head, self._body = 0, 0, 0  # bytes: as they came, of headers, of a body
         self._turned_away = False  # is the request that is being read?
         self._to_tell: asyncio.TimerHandle | None = None  # that it is
+        self._cycles: list[RequestResponseCycle] = []  # what is to be answered, one after the other
+        self._deaf = False  # nothing is read beyond this request
         self._stopping = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -45,23 +47,24 @@ class GuardedProtocol(HttpToolsProtocol):
             transport.write(FULL)
             transport.close()
             return
-        self._header_timer = self.loop.call_later(limits.HEADER_SECONDS, self._late)
+        self._give(limits.HEADER_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._header_timer, self._body_timer, self._write_timer, self._to_tell):
+        for timer in (self._read_timer, self._write_timer, self._to_tell):
             if timer is not None:
                 timer.cancel()
+        self._leave()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._header_timer is None and self._body_timer is None and self._idle():
-            self._header_timer = self.loop.call_later(limits.HEADER_SECONDS, self._late)
-        if self._body_timer is None:
-            self._before_body += len(data)
-        if self.parser is None or self.transport.is_closing():
+        if self.parser is None or self._ended():
             return
+        if self._read_timer is None and self._idle():
+            self._give(limits.HEADER_SECONDS)
+        if not self._in_body:
+            self._before_body += len(data)
         super().data_received(data)
-        if self._body_timer is None and self._header_timer is not None and self._before_body > limits.HEADERS:
+        if not self._in_body and self._read_timer is not None and self._before_body > limits.HEADERS:
             self._cut(LONG)
 
     def on_message_begin(self) -> None:
@@ -70,8 +73,8 @@ class GuardedProtocol(HttpToolsProtocol):
             self._to_tell.cancel()
             self._turn_away(keep=False)
         self._turned_away, self._head, self._body = False, 0, 0
-        if self._header_timer is None and not self.transport.is_closing():
-            self._header_timer = self.loop.call_later(limits.HEADER_SECONDS, self._late)
+        if self._read_timer is None and not self._ended():
+            self._give(limits.HEADER_SECONDS)
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
@@ -87,63 +90,96 @@ class GuardedProtocol(HttpToolsProtocol):
             self._cut(LONG)
 
     def on_headers_complete(self) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
         self._before_body = 0
-        if self.transport.is_closing():
-            self._turned_away = True
-            return
         length = next((value for name, value in self.headers if name == b"content-length"), b"0")
-        if int(length) > limits.BODY:
-            self._turned_away = True
+        hosts, version = sum(name == b"host" for name, _ in self.headers), self.parser.get_http_version()
+        if hosts > 1 or version not in ("1.0", "1.1") or (version == "1.1" and not hosts):
+            self._cut(BROKEN)
+        elif int(length) > limits.BODY:
             self._cut(LARGE)
+        if self._ended():
+            self._turned_away = True
             return
-        busy = len(self.tasks) >= limits.QUEUED and self._idle() and not self.url.startswith(ALWAYS)
-        self._body_timer = self.loop.call_later(limits.BODY_SECONDS, self._late)
+        self._cycles = [one for one in self._cycles if not one.response_complete]
+        busy = len(self.tasks) >= limits.QUEUED and not self._cycles and not self.url.startswith(ALWAYS)
         if busy:
             self._turned_away = True
             if self.shed is not None:
                 self.shed.inc()
+            if self.expect_100_continue:  # it waits to be told before it sends the rest
+                self._cut(BUSY_CLOSED)
+                return
         else:
             super().on_headers_complete()
-            self.cycle.keep_alive = self.cycle.keep_alive and not self._stopping
+            self._cycles.append(self.cycle)
+            if self._stopping:
+                self.cycle.keep_alive = False
+            if len(self._cycles) > limits.PIPELINED:  # the rest is asked again, by another connection
+                self._end_after_answers()
+        self._in_body = True
+        self._give(limits.BODY_SECONDS)
 
     def on_body(self, body: bytes) -> None:
         self._body += len(body)
         if self._body > limits.BODY:
-            self._turned_away = True
             self._cut(LARGE)
         elif not self._turned_away:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self._body_timer is not None:
-            self._body_timer.cancel()
-            self._body_timer = None
-        if self.transport.is_closing():
-            return
-        if self._turned_away:  # a moment later, so that whoever asks again at once does not keep us busy
+        if self._in_body and self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
+        self._in_body = False
+        if not self._turned_away:
+            super().on_message_complete()
+        elif not self._ended():  # a moment later, so that whoever asks again at once does not keep us busy
             self.flow.pause_reading()
-            keep = self.parser.should_keep_alive()
+            keep = self.parser.should_keep_alive() and self.parser.get_method() != b"HEAD"
             self._to_tell = self.loop.call_later(limits.SHED_SECONDS, self._turn_away, keep)
-            return
-        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._flush()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._flush()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._write_timer is None:
-            self._write_timer = self.loop.call_later(limits.WRITE_SECONDS, self.transport.abort)
+        self._flush()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._write_timer is not None:
+        if self._write_timer is not None and not self.transport.is_closing():
             self._write_timer.cancel()
             self._write_timer = None
+
+    def _flush(self) -> None:
+        """What is not written has its time."""
+        if self._write_timer is None and self.transport.get_write_buffer_size():
+            self._write_timer = self.loop.call_later(limits.WRITE_SECONDS, self.transport.abort)
+
+    def _give(self, seconds: float) -> None:
+        """So much time for what is being read."""
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+        self._read_timer = self.loop.call_later(seconds, self._late)
 
     def _idle(self) -> bool:
         """Is no request of this connection being answered?"""
         return self.cycle is None or self.cycle.response_complete
+
+    def _ended(self) -> bool:
+        """Is nothing more read?"""
+        return self.transport.is_closing() or (self._deaf and not self._in_body)
+
+    def _is_behind(self) -> bool:
+        """Is the request that is being read behind one that has no answer yet?"""
+        own = self.cycle if self._in_body and not self._turned_away else None
+        return any(one is not own and not one.response_complete for one in self._cycles)
 
     def shutdown(self) -> None:
         """The server stops: what is on its way by this connection is answered, and then it is closed."""
@@ -155,7 +191,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _close_unused(self) -> None:
         """Where a request has begun, it has its time."""
-        if self._idle() and not self._before_body and self._body_timer is None and self._to_tell is None:
+        if self._idle() and not self._before_body and not self._in_body and self._to_tell is None:
             self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
@@ -163,7 +199,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _turn_away(self, keep: bool) -> None:
         self._to_tell = None
-        if self.transport.is_closing():
+        if self._ended():
             return
         if not keep or self._stopping:
             self.transport.write(BUSY_CLOSED)
@@ -177,15 +213,40 @@ class GuardedProtocol(HttpToolsProtocol):
         )
 
     def _late(self) -> None:
-        """Headers or a body did not come in time."""
-        self._cut(LATE)
+        """Headers or a body did not come in time; behind another request they are not read."""
+        if self._deaf and not self._in_body:
+            self.transport.abort()
+        elif self._is_behind():
+            self._give(limits.BODY_SECONDS if self._in_body else limits.HEADER_SECONDS)
+        else:
+            self._cut(LATE)
 
     def _cut(self, answer: bytes) -> None:
-        if self.transport.is_closing():
+        """Answer, unless that has been done, and read no further.
+
+        What still comes is thrown away for a moment: to close at once would take the answer from the client.
+        """
+        if self._ended():
             return
-        if self._idle() or not self.cycle.response_started:
+        own = self._in_body and not self._turned_away
+        if self._is_behind() and not own:
+            self._end_after_answers()
+            return
+        if not self._is_behind() and not (own and self.cycle.response_started):
             self.transport.write(answer)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        self.transport.close()
+        self._turned_away, self._deaf, self._in_body = True, True, False
+        self._leave()
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._give(limits.LINGER_SECONDS)
+
+    def _end_after_answers(self) -> None:
+        """Read no further, and close when what was asked before has its answer."""
+        self._deaf, self.cycle.keep_alive = True, False
+
+    def _leave(self) -> None:
+        """Nobody waits for answers any more."""
+        for one in self._cycles:
+            if not one.response_complete:
+                one.disconnected = True
+                one.message_event.set()

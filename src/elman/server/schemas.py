@@ -216,5 +216,6 @@ class ServerMetadata(BaseModel):
 class Health(BaseModel):
     """Whether it is so."""
 
+    name: str | None = None
     live: bool | None = None
     ready: bool | None = None

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from pydantic_core import to_json
@@ -20,7 +21,7 @@ from elman.server.completing import Writing
 from elman.server.metrics import Metrics
 from elman.server.runs import ServedRun, check
 from elman.server.schemas import CompletionRequest, FeedRequest, InspectRequest
-from elman.server.sessions import Sessions
+from elman.server.sessions import Session, Sessions
 from elman.tasks.lm import Lm
 
 FRESH = 1.0  # seconds for which a pass through all models says that they work
@@ -62,10 +63,20 @@ class Service:
         if len(tokens) > limits.FED:
             raise ArgumentError(f"{len(tokens):,} tokens; a request feeds at most {limits.FED}")
         self.sessions.check_memory()
-        steps = await self.thread.run_soon(session.feed, tokens, asked.top)
-        self.sessions.weigh(name)
-        position = steps[-1]["position"] if steps else session.state.position
-        return to_json({"position": position, "steps": steps})
+        async with session.in_turn():
+            session.check_room(len(tokens))
+            alone = session if len(tokens) <= limits.TURN else session.forked()
+            steps = await self.read(alone, tokens, asked.top)
+            session.become(alone)
+            self.sessions.weigh(name)
+            return to_json({"position": session.state.position, "steps": steps})
+
+    async def read(self, session: Session, tokens: list[str], top: int = 1) -> list[Any]:
+        """What is said after each token; some at a time, so that others have their turn."""
+        steps: list[Any] = []
+        for start in range(0, len(tokens), limits.TURN):
+            steps += await self.thread.run_soon(session.feed, tokens[start : start + limits.TURN], top)
+        return steps
 
     def _computing(self, run: ServedRun) -> Any:
         predictor, rows = run.predictor, self.metrics.rows
@@ -124,11 +135,18 @@ class Service:
         found = []
         for name in (asked.model, *against):
             predictor = self.run(name).predictor
-            found.append(predictor.inspect(Question(asked.text, asked.target, parts=asked.parts)))
+            found.append((name, predictor.inspect(Question(asked.text, asked.target, parts=asked.parts))))
             if changed or forced or clamps:
                 question = Question(asked.text, asked.target, changed, forced, clamps, asked.parts)
-                found.append(predictor.inspect(question))
-        return written(found)
+                found.append((name, predictor.inspect(question)))
+        return written(
+            [replace(one, run=name) for name, one in found]
+        )  # where a run lies is nobody's business
+
+    def tidy(self) -> None:
+        """Sessions end in time, whether or not anybody asks for one."""
+        self.sessions.expire()
+        self.metrics.sessions.set(len(self.sessions))
 
     async def ready(self, patience: float = 5.0) -> bool:
         """Whether a real pass through every model, not older than a second, went well."""

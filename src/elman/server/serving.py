@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ from elman.server.sessions import Sessions
 from elman.tensors.threads import all_threads
 
 LARGE = 1 << 20  # weights that several threads multiply by faster
+LONG = 70  # bytes of a folder for sockets, of whose paths systems know some 100
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ def serve(options: Options, say: Callable[[str], None]) -> None:
     if options.workers == 1:
         work(Options(**{**vars(options), "secret": secret}), 0, listening, began)
         return
+    if len(os.fsencode(gettempdir())) > LONG:
+        raise ArgumentError(f"sockets of workers have no room in {gettempdir()}; set TMPDIR to a short path")
     with TemporaryDirectory(prefix="elman-serve-") as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         supervise(
@@ -176,6 +179,11 @@ class WorkerServer(uvicorn.Server):
         if self.began is not None:
             self.began()
 
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # once a second
+            self.service.tidy()
+        return await super().on_tick(counter)
+
     def _orphaned(self, sentinel: int) -> None:
         asyncio.get_running_loop().remove_reader(sentinel)
         self.should_exit = True
@@ -235,7 +243,7 @@ def supervise(
                     failed = max(1, process.exitcode or 1)
                 if not stopping.is_set():
                     say(f"worker {worker} ended with {process.exitcode}; it is started anew")
-                    time.sleep(min(5.0, 0.1 if time.monotonic() - begun[worker] > 5 else 1.0))
+                    time.sleep(0.1 if time.monotonic() - begun[worker] > 5 else 1.0)
             if stopping.is_set():
                 continue
             process = context.Process(target=work_for, args=(options, worker, listening), daemon=False)

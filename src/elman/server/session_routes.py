@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import FastAPI, Path, Request, Response
 
 from elman.errors import StreamError
-from elman.server import limits, schemas
+from elman.server import schemas
 from elman.server.service import Service
 from elman.server.sessions import Session
 
@@ -38,8 +38,7 @@ def add_session_routes(app: FastAPI, service: Service) -> None:
             raise run.stream
         sessions.check_room()
         session = Session(run)
-        for start in range(0, len(asked.tokens), limits.SNAPSHOT):
-            await service.thread.run_soon(session.feed, asked.tokens[start : start + limits.SNAPSHOT], 1)
+        await service.read(session, asked.tokens)
         return told(sessions.add(session, owner_of(request)), session)
 
     @app.get("/v1/sessions/{id}", tags=["sessions"])
@@ -56,22 +55,28 @@ def add_session_routes(app: FastAPI, service: Service) -> None:
     async def fork(id: Id, request: Request) -> schemas.Session:
         """Another session that stands at the same place."""
         sessions.check_room()
-        session = await service.thread.run_soon(found(id, request).forked)
-        return told(sessions.add(session, owner_of(request)), session)
+        session = found(id, request)
+        async with session.in_turn():
+            copy = session.forked()
+        return told(sessions.add(copy, owner_of(request)), copy)
 
     @app.post("/v1/sessions/{id}/rewind", tags=["sessions"])
     async def rewind(id: Id, asked: schemas.RewindRequest, request: Request) -> schemas.Session:
         """Go back to where so many tokens were read."""
         session = found(id, request)
-        await service.thread.run_soon(session.rewind, asked.position)
-        sessions.weigh(id)
-        return told(id, session)
+        async with session.in_turn():
+            before, rest = session.before(asked.position)
+            await service.read(before, rest)
+            session.become(before)
+            sessions.weigh(id)
+            return told(id, session)
 
     @app.get("/v1/sessions/{id}/state", tags=["sessions"])
     async def save(id: Id, request: Request) -> schemas.Saved:
         """All that makes the session; ``POST /v1/sessions`` takes it, here or on another server."""
         session = found(id, request)
-        return schemas.Saved(model=session.run.name, tokens=await service.thread.run_soon(session.saved))
+        async with session.in_turn():
+            return schemas.Saved(model=session.run.name, tokens=[*session.tokens])
 
     @app.delete("/v1/sessions/{id}", tags=["sessions"], status_code=204)
     async def end(id: Id, request: Request) -> Response:

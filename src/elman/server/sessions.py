@@ -6,12 +6,15 @@ use one of another owner, or take one of a worker that has gone for one that is.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import re
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +41,7 @@ class UnknownSessionError(Exception):
 class Session:
     """A stream at some place, the tokens that led there, and states on the way.
 
-    All that reads or changes it is done in the model's thread, so that nobody sees half a change.
+    All that reads or changes it is done in turn, so that nobody sees half a change.
     """
 
     run: ServedRun
@@ -48,6 +51,20 @@ class Session:
     used: float = 0.0
     characters: int = 0  # of all tokens
     bytes: int = 0  # as they were counted last
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @asynccontextmanager
+    async def in_turn(self) -> AsyncIterator[None]:
+        """Nobody else reads or changes it meanwhile; who waits for that does not wait for ever."""
+        try:
+            async with asyncio.timeout(limits.DEADLINE):
+                await self.turn.acquire()
+        except TimeoutError:
+            raise BusyError from None
+        try:
+            yield
+        finally:
+            self.turn.release()
 
     @property
     def stream(self) -> Stream:
@@ -55,12 +72,15 @@ class Session:
         assert isinstance(found, Stream)
         return found
 
-    def feed(self, tokens: list[str], top: int) -> list[dict[str, Any]]:
-        """What is said after each of some tokens; nothing is changed before all of it is known."""
-        if self.state.position + len(tokens) > limits.LONGEST:
+    def check_room(self, count: int) -> None:
+        """Whether so many more tokens are not too many."""
+        if self.state.position + count > limits.LONGEST:
             raise ArgumentError(
                 f"a session has at most {limits.LONGEST:,} tokens; begin another, or go back by rewind"
             )
+
+    def feed(self, tokens: list[str], top: int) -> list[dict[str, Any]]:
+        """What is said after each of some tokens; nothing is changed before all of it is known."""
         steps, state, snapshots = [], self.state, {}
         for token in tokens:
             if state.position % limits.SNAPSHOT == 0:
@@ -73,26 +93,26 @@ class Session:
         self.snapshots.update(snapshots)
         return steps
 
-    def rewind(self, position: int) -> None:
-        """Go back to where so many tokens were read, from the last state that was kept before."""
+    def before(self, position: int) -> tuple[Session, list[str]]:
+        """As it was at the last state that was kept before a position, and the tokens from there."""
         if position > self.state.position:
             raise ArgumentError(f"position is {position}; the session has read {self.state.position}")
         nearest = max((place for place in self.snapshots if place <= position), default=0)
-        again = Session(self.run, self.tokens[:nearest], self.snapshots.get(nearest, StreamState()))
-        again.snapshots = {place: one for place, one in self.snapshots.items() if place <= nearest}
-        again.feed(self.tokens[nearest:position], 1)
-        self.tokens, self.state, self.snapshots = again.tokens, again.state, again.snapshots
-        self.characters = sum(map(len, self.tokens))
+        found = Session(self.run, self.tokens[:nearest], self.snapshots.get(nearest, StreamState()))
+        found.snapshots = {place: one for place, one in self.snapshots.items() if place <= nearest}
+        found.characters = sum(map(len, found.tokens))
+        return found, self.tokens[nearest:position]
+
+    def become(self, other: Session) -> None:
+        """Stand where another one stands."""
+        self.tokens, self.state, self.snapshots = other.tokens, other.state, other.snapshots
+        self.characters = other.characters
 
     def forked(self) -> Session:
         """Another one that stands at the same place."""
         copy = Session(self.run, list(self.tokens), self.state, dict(self.snapshots))
         copy.characters = self.characters
         return copy
-
-    def saved(self) -> list[str]:
-        """The tokens that make it."""
-        return list(self.tokens)
 
     def size(self) -> int:
         """Bytes, about: states on the way are no larger than the last one."""

@@ -168,12 +168,15 @@ class ClassifyStream(WordStream):
     def step(self, token: str, state: StreamState) -> tuple[Tensor, StreamState]:
         task, model = self.task, self.model
         y, hidden, recent = self.advance(token, state)
-        outputs = y[:, None] if state.kept is None else torch.cat([state.kept, y[:, None]], 1)
-        if self.pooling == "last":
-            outputs = y[:, None]
-        elif self.pooling == "max":
-            outputs = outputs.amax(1, keepdim=True)
-        scores: Tensor = model.head(model.pooling(Unrolled(outputs, y, ())))
+        outputs = y[:, None]
+        if self.pooling != "last" and state.kept is not None:
+            outputs = torch.cat([state.kept, outputs], 1)
+            if self.pooling == "max":
+                outputs = outputs.amax(1, keepdim=True)
+            elif self.pooling == "mean":
+                outputs = outputs.sum(1, keepdim=True)
+        seen = outputs / (state.position + 1) if self.pooling == "mean" else outputs
+        scores: Tensor = model.head(model.pooling(Unrolled(seen, y, ())))
         if model.shortcut is not None:
             grams = task.beside.ngrams(Examples.asked([recent], task.lexicon()), [0])
             scores = model.shortcut.mix(scores, grams)

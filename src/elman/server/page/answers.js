@@ -18,7 +18,8 @@ function readingAt(steps, space) {
   steps.forEach(step => step.top.forEach(([label, chance]) => { most[label] = Math.max(most[label] ?? 0, chance); }));
   const last = new Map(steps.at(-1).top), names = Object.keys(most).sort((a, b) => (last.get(b) ?? 0) - (last.get(a) ?? 0) || most[b] - most[a]).slice(0, 4);
   const room = Math.min(150, 16 + 8 * Math.max(...names.map(name => [...name].length))), high = 120, left = 34, top = 10;
-  const wide = Math.max(22, Math.min(96, (space - left - room - 4) / steps.length)), width = left + wide * steps.length + room;
+  const widest = Math.max(...steps.map(step => [...shown(step.token)].length));
+  const wide = Math.max(widest > 1 ? 22 : 13, Math.min(96, (space - left - room - 4) / steps.length)), width = left + wide * steps.length + room;
   const x = i => left + wide * (i + .5), y = chance => top + (1 - chance) * high;
   const art = svg("svg", { width, height: high + 44, role: "img", "aria-label": `classes as the text is read: ${steps.map(step => `after ${shown(step.token)} ${step.own} ${percent(step.top[0]?.[1])}`).join(", ")}` });
   for (const chance of [0, .5, 1]) art.append(svg("line", { class: "grid", x1: left, x2: width - room, y1: y(chance), y2: y(chance) }), svg("text", { class: "small", x: left - 6, y: y(chance) + 4, "text-anchor": "end" }, `${100 * chance}`));
@@ -30,10 +31,10 @@ function readingAt(steps, space) {
     ends.push([y(values.at(-1)), name, n]);
   });
   let lowest = -99;
-  for (const [at, name, n] of ends.sort((a, b) => a[0] - b[0])) {
-    lowest = Math.max(at, lowest + 16);
+  ends.sort((a, b) => a[0] - b[0]).forEach(([at, name, n], place) => {  // one below the other, and none below the picture
+    lowest = Math.min(Math.max(at, lowest + 16), high + 33 - 16 * (ends.length - 1 - place));
     art.append(svg("text", { class: `ends r${n}`, x: width - room + 6, y: lowest + 4 }, short(name, 18)));
-  }
+  });
   steps.forEach((step, i) => art.append(svg("text", { x: x(i), y: high + 34, "text-anchor": "middle" }, svg("title", {}, step.token), short(step.token, Math.max(2, Math.floor(wide / 8))))));
   return art;
 }
@@ -50,7 +51,7 @@ function tag(prediction, one) {
   const chance = i => prediction?.probabilities?.[i] ?? steps[i]?.probability, others = el("div", { class: "others", "aria-live": "polite" });
   const list = el("div", { class: "tagged", role: "toolbar", "aria-label": "words with their tags; arrow keys go along", dir: fromTheRight(words) ? "rtl" : "ltr" });
   const buttons = words.map((word, i) => el("button", { type: "button", class: tags[i] === "O" ? "plain" : null, tabindex: i ? -1 : 0, title: percent(chance(i)), onclick: () => choose(i) },
-    el("bdi", {}, shown(word)), el("span", { class: "tag" }, tags[i]), el("span", { class: "meter" }, el("i", { style: `width:${100 * (chance(i) ?? 0)}%` })), el("small", {}, percent(chance(i)))));
+    el("bdi", {}, shown(word)), el("span", { class: "tag" }, tags[i]), el("span", { class: "meter" }, el("i", { style: `width:${100 * (chance(i) ?? 0)}%` })), el("small", { dir: "ltr" }, percent(chance(i)))));
   function choose(i) {
     buttons.forEach((button, n) => { button.setAttribute("aria-pressed", n === i); button.tabIndex = n === i ? 0 : -1; });
     if (steps[i]) others.replaceChildren(el("h3", {}, "what “", el("bdi", {}, shown(words[i])), "” may be"), bars(steps[i].top.filter(([, p], n) => !n || p > 1e-6), tags[i]));

@@ -16,9 +16,9 @@ let now = {};  // what is known about the text: prediction, found (inspections),
 const changes = makeChanges(at.changes, () => { remember(); ask(0); });
 at.changes.addEventListener("toggle", () => { if (changes.wantsGates && model) ask(0); });
 
-function remember() {
+function remember(step = false) {  // a step is one that the browser goes back by
   const fragment = address.write(state);
-  if (fragment !== location.hash.slice(1)) history.replaceState(null, "", fragment ? `#${fragment}` : location.pathname + location.search);
+  if (fragment !== location.hash.slice(1)) history[step ? "pushState" : "replaceState"](null, "", fragment ? `#${fragment}` : location.pathname + location.search);
 }
 function grow() {
   at.text.style.height = "auto";
@@ -126,8 +126,9 @@ function showPanel(view) {
 }
 
 // Choosing a model, and everything that follows from it.
-function use(id) {
-  model = models.find(one => one.id === id) ?? models[0];
+const chosen = () => models.find(one => one.id === state.model) ?? models[0];
+function use() {
+  model = chosen();
   state.model = models.length > 1 ? model.id : "";
   at.model.value = model.id;
   at.title.textContent = model.id;
@@ -138,15 +139,15 @@ function use(id) {
   const classes = model.task === "class2seq" ? model.labels ?? [] : [];
   at.classes.hidden = !classes.length;
   at.classes.replaceChildren(...classes.slice(0, 60).map(name => el("button", { type: "button", onclick: () => { at.text.value = state.text = name; grow(); remember(); ask(0); } }, el("bdi", {}, shown(name)))));
-  tabs = makeTabs(at.views, model.parts, name => { state.view = name; remember(); ask(0); });
-  tabs.show(tabs.names.includes(state.view) ? state.view : tabs.names[0]);
+  tabs = makeTabs(at.views, model.parts, (name, step) => { state.view = name; remember(step); ask(0); });
   at.views.hidden = !tabs.names.length;
-  changes.use(state, model, models);
   now = {};
   at.answer.replaceChildren(); at.panel.replaceChildren(); at.panel.hidden = true;
 }
 function settle() {  // the page as the state has it
   at.text.value = state.text; grow();
+  tabs.show(tabs.names.includes(state.view) ? state.view : tabs.names[0]);
+  changes.use(state, model, models);
   Object.assign(at.temperature, { value: state.temperature }); at.length.value = state.length;
   warm();
 }
@@ -155,7 +156,7 @@ function warm() {
 }
 
 at.text.addEventListener("input", () => { state.text = at.text.value; grow(); remember(); ask(); });
-at.model.addEventListener("change", () => { Object.assign(state, { against: "", replace: {}, remove: [], force: {}, clamp: [] }); use(at.model.value); remember(); ask(0); });
+at.model.addEventListener("change", () => { Object.assign(state, { model: at.model.value, against: "", replace: {}, remove: [], force: {}, clamp: [] }); use(); settle(); remember(true); ask(0); });
 at.temperature.addEventListener("input", () => { state.temperature = Number(at.temperature.value); warm(); remember(); ask(); });
 at.length.addEventListener("change", () => { state.length = Math.max(1, Math.min(500, Math.round(Number(at.length.value)) || 40)); at.length.value = state.length; remember(); ask(0); });
 at.again.addEventListener("click", () => { state.seed += 1; remember(); ask(0); });
@@ -164,7 +165,12 @@ at.share.addEventListener("click", async () => {
   at.share.textContent = told; say(told);
   setTimeout(() => { at.share.textContent = "Copy link"; }, 2500);
 });
-addEventListener("hashchange", () => { state = address.read(location.hash); if (!models.length) return; use(state.model); settle(); ask(0); });
+addEventListener("hashchange", () => {
+  state = address.read(location.hash);
+  if (!models.length) return;
+  if (model !== chosen()) use();
+  settle(); ask(0);
+});
 addEventListener("resize", grow);
 
 async function start() {
@@ -173,7 +179,7 @@ async function start() {
   at.choice.hidden = models.length < 2;
   at.model.replaceChildren(...models.map(one => el("option", { value: one.id }, one.id)));
   at.text.disabled = false;
-  use(state.model); settle();
+  use(); settle();
   if (!matchMedia("(pointer: coarse)").matches) at.text.focus();  // on a telephone it would open the keyboard
   document.documentElement.dataset.ready = "yes";
   state.text.trim() || model.task === "lm" ? run() : show();

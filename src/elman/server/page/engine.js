@@ -17,6 +17,7 @@ export class EngineError extends Error {
 }
 
 const KINDS = { 401: "token", 403: "token", 404: "refused", 410: "refused", 413: "refused", 422: "refused", 400: "refused", 429: "busy", 503: "busy" };
+const INSPECTED = 400;  // characters of a text that the server looks into
 const TOKEN = "elman-token";  // for as long as the tab is open
 
 function remembered() { try { return sessionStorage.getItem(TOKEN) ?? ""; } catch { return ""; } }
@@ -80,6 +81,8 @@ export const engine = {
     }
   },
   async inspect(model, text, { parts, changes = {}, against, signal } = {}) {
+    const letters = [...text].length;
+    if (letters > INSPECTED) throw new EngineError("refused", `It has ${letters.toLocaleString("en")} characters; a text that is looked into has at most ${INSPECTED}.`);
     const body = { model, text, parts, ...changes, ...(against ? { against: [against] } : {}) };
     const found = await (await ask("v1/inspect", body, signal)).json();
     return Array.isArray(found) ? found : [found];

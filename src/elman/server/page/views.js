@@ -12,16 +12,19 @@ export function whose(one, all) {
 
 export function makeTabs(box, parts, chosen) {
   const names = SECTIONS.map(([name]) => name).filter(name => !parts || parts.includes(name));
-  const tabs = names.map(name => el("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "panel", onclick: () => choose(name) }, TABS[name]));
+  const tabs = names.map(name => el("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "panel", onclick: () => { show(name); chosen(name, true); } }, TABS[name]));
   function show(name) {
-    tabs.forEach((tab, i) => { const on = names[i] === name; tab.setAttribute("aria-selected", on); tab.tabIndex = on ? 0 : -1; });
+    tabs.forEach((tab, i) => {
+      const on = names[i] === name;
+      tab.setAttribute("aria-selected", on); tab.tabIndex = on ? 0 : -1;
+      if (on) box.scrollLeft = tab.offsetLeft - box.offsetLeft - (box.clientWidth - tab.offsetWidth) / 2;  // where there is no room for all
+    });
   }
-  function choose(name) { show(name); chosen(name); }
   box.onkeydown = event => {
     const at = tabs.indexOf(document.activeElement), last = tabs.length - 1;
     const to = { ArrowRight: at === last ? 0 : at + 1, ArrowLeft: at ? at - 1 : last, Home: 0, End: last }[event.key];
     if (at < 0 || to === undefined) return;
-    event.preventDefault(); tabs[to].focus(); choose(names[to]);
+    event.preventDefault(); tabs[to].focus(); show(names[to]); chosen(names[to], false);
   };
   box.replaceChildren(...tabs);
   return { names, show };
