@@ -99,6 +99,8 @@ def test_a_proof_allows_int8_half_a_point() -> None:
 
 def test_answers_are_compared_number_by_number() -> None:
     assert distance(Answer("a", (-1.0, -2.0)), Answer("a", (-1.0, -2.5))) == 0.5
+    assert distance(Answer("a", (-90.0, -1.0)), Answer("a", (-99.0, -1.0)), least=-87.0) == 0.0
+    assert distance(Answer("a", (-86.0,)), Answer("a", (-88.0,)), least=-87.0) == 2.0
     assert distance(Answer("a", (-1.0,)), Answer("a")) == float("inf")
     assert distance(Answer("a", (float("nan"),)), Answer("a", (-1.0,))) == float("inf")
     written = Prediction("a b", "x", "source", written=Written(["a", "b"], -1.5, "end"))
