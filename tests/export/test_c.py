@@ -214,6 +214,7 @@ int main(void) {
 REFUSED = [
     ("lm", {"decoding__temperature": 0.5}, "decoding.strategy is 'sample'"),
     ("seq2seq", {"decoding__no_repeat": 2}, "decoding.no_repeat"),
+    ("seq2seq", {"model__form": "single", "model__attention": "none"}, "model.form is 'single'"),
     ("seq2seq", {"model__cell": "scrn"}, "SCRN"),
 ]
 
@@ -223,3 +224,9 @@ REFUSED = [
 def test_what_it_cannot_write_is_refused_by_name(task: str, settings: dict[str, Any], named: str) -> None:
     with pytest.raises(ExportError, match=named):
         program_text(tiny(task, **settings), ExportOptions())
+
+
+@pytest.mark.slow
+def test_memory_that_no_compiler_places_is_refused() -> None:
+    with pytest.raises(ExportError, match=r"lines of 1,000,000 tokens would need \d\.\d GB"):
+        program_text(tiny("tag", model__hidden=300), ExportOptions(max_length=1_000_000))

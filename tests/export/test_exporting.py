@@ -11,7 +11,7 @@ from elman.errors import ArgumentError, ExportError, FileError
 from elman.export import exporting
 from elman.export.exporting import export, find_format
 from elman.export.options import Answer, ExportOptions
-from elman.export.parity import Line, Proof, accuracy, answer_of, check_proof, distance
+from elman.export.parity import Line, Proof, accuracy, answer_of, check_proof, distance, in_one_line
 from elman.export.refusal import check_exportable
 from elman.tasks.predictions import Prediction, Written
 from export_models import FREE_FORM, LABELS, SOURCES, tiny
@@ -107,3 +107,7 @@ def test_answers_are_compared_number_by_number() -> None:
     assert answer_of(written) == Answer("a b", (-1.5,))
     assert accuracy([Answer("A B"), Answer("A")], ["A C", "A"], listed=True) == pytest.approx(2 / 3)
     assert accuracy([Answer("A")], [None], listed=False) is None
+
+
+def test_a_text_of_several_lines_is_asked_as_one() -> None:
+    assert in_one_line("\ufeffa\r\nb\nc\r\r") == "a\r b c"

@@ -105,7 +105,8 @@ def prove(
     predictor: Predictor, answering: Answering, lines: Sequence[Line], options: ExportOptions, *, size: int
 ) -> Proof:
     """Ask the export and the model the same lines."""
-    asked = [line for line in lines if _fits(predictor, line.text, options.max_length)]
+    whole = [Line(in_one_line(text), gold) for text, gold in lines]
+    asked = [line for line in whole if _fits(predictor, line.text, options.max_length)]
     if not asked:
         raise ExportError("there is no line to prove the export with; give some with --lines FILE")
     texts = [line.text for line in asked]
@@ -189,6 +190,11 @@ def accuracy(answers: Sequence[Answer], golds: Sequence[str | None], *, listed: 
         right += sum(a == b for a, b in pairs)
         total += len(pairs)
     return right / total if total else None
+
+
+def in_one_line(text: str) -> str:
+    """A text as a line: cells of a table may have line ends inside, or what readers of lines take off."""
+    return text.replace("\n", " ").removeprefix("\ufeff").rstrip("\r")
 
 
 def _fits(predictor: Predictor, text: str, most: int) -> bool:
