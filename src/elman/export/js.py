@@ -64,7 +64,7 @@ export interface Explanation extends Answer {
 }
 export interface Model {
   about: { name: string; task: string; bytes: number; labels: string[] | null };
-  /** A RangeError says why a line has no answer: it is too long, half a character, or its class is unknown. */
+  /** A RangeError says why a line has no answer: it is too long, no text, or its class is unknown. */
   answer(text: string): Answer;
   /** The answer with what happened on the way to it, at the first 300 steps. */
   explain(text: string): Explanation;
