@@ -1,6 +1,7 @@
 """A model as one C file answers as the model does, and stays within its memory."""
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from elman.export.exporting import export
 from elman.export.options import ExportOptions
 from elman.export.parity import Line
 from elman.tasks.seq2seq_defaults import ending_features
-from export_models import LABELS, SOURCES, tiny
+from export_models import EVERYTHING, LABELS, SOURCES, tiny
 
 ASKED = [*SOURCES[:7], "Ünseen WÖRDS ς İ ǅ", "x", "  z  ", '(a) "bad, day" l\'été...']
 ASKED += ["kutya N;ACC;PL", "a;b", " N;;x ß;", ";", "ss " * 40 + "s" * 300]
@@ -82,6 +83,26 @@ def test_it_compiles_without_a_warning_or_a_library(tmp_path: Path) -> None:
         ["nm", "-u", "model.o"], cwd=folder, check=True, capture_output=True, text=True
     )
     assert not {"malloc", "free", "printf", "expf", "exp"} & set(undefined.stdout.split())
+
+
+ARITHMETIC = [["gcc", "-std=c99", "-mfpmath=387"], ["gcc", "-Ofast"], ["clang", "-Ofast"]]
+
+
+@pytest.mark.slow
+def test_numbers_are_the_same_where_processors_compute_otherwise(tmp_path: Path) -> None:
+    """In more digits than single precision has, or as a compiler may that was told to be fast."""
+    folder = exported(tmp_path, "classify", ExportOptions(), {"model__cell": EVERYTHING})
+    given = "".join(f"{text}\n" for text in ASKED).encode()
+    said = []
+    for compiled, *flags in [["cc", "-O2"], *ARITHMETIC]:
+        if shutil.which(compiled) is None or ("-mfpmath=387" in flags and platform.machine() != "x86_64"):
+            continue
+        subprocess.run([compiled, *flags, "-w", "model.c", "-lm", "-o", "own"], cwd=folder, check=True)
+        command = [folder / "own", "--numbers"]
+        found = subprocess.run(command, input=given, capture_output=True, check=True).stdout
+        said.append([float(one) for line in found.split(b"\n") for one in line.split(b"\t")[0].split()])
+    assert len(said[0]) > len(ASKED)
+    assert all(one == pytest.approx(said[0], abs=1e-4) for one in said)
 
 
 ODD = [
@@ -193,6 +214,7 @@ int main(void) {
 REFUSED = [
     ("lm", {"decoding__temperature": 0.5}, "decoding.strategy is 'sample'"),
     ("seq2seq", {"decoding__no_repeat": 2}, "decoding.no_repeat"),
+    ("seq2seq", {"model__form": "single", "model__attention": "none"}, "model.form is 'single'"),
     ("seq2seq", {"model__cell": "scrn"}, "SCRN"),
 ]
 
@@ -202,3 +224,9 @@ REFUSED = [
 def test_what_it_cannot_write_is_refused_by_name(task: str, settings: dict[str, Any], named: str) -> None:
     with pytest.raises(ExportError, match=named):
         program_text(tiny(task, **settings), ExportOptions())
+
+
+@pytest.mark.slow
+def test_memory_that_no_compiler_places_is_refused() -> None:
+    with pytest.raises(ExportError, match=r"lines of 1,000,000 tokens would need \d\.\d GB"):
+        program_text(tiny("tag", model__hidden=300), ExportOptions(max_length=1_000_000))

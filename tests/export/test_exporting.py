@@ -11,7 +11,7 @@ from elman.errors import ArgumentError, ExportError, FileError
 from elman.export import exporting
 from elman.export.exporting import export, find_format
 from elman.export.options import Answer, ExportOptions
-from elman.export.parity import Line, Proof, accuracy, answer_of, check_proof, distance
+from elman.export.parity import Line, Proof, accuracy, answer_of, check_proof, distance, in_one_line
 from elman.export.refusal import check_exportable
 from elman.tasks.predictions import Prediction, Written
 from export_models import FREE_FORM, LABELS, SOURCES, tiny
@@ -99,9 +99,15 @@ def test_a_proof_allows_int8_half_a_point() -> None:
 
 def test_answers_are_compared_number_by_number() -> None:
     assert distance(Answer("a", (-1.0, -2.0)), Answer("a", (-1.0, -2.5))) == 0.5
+    assert distance(Answer("a", (-90.0, -1.0)), Answer("a", (-99.0, -1.0)), least=-87.0) == 0.0
+    assert distance(Answer("a", (-86.0,)), Answer("a", (-88.0,)), least=-87.0) == 2.0
     assert distance(Answer("a", (-1.0,)), Answer("a")) == float("inf")
     assert distance(Answer("a", (float("nan"),)), Answer("a", (-1.0,))) == float("inf")
     written = Prediction("a b", "x", "source", written=Written(["a", "b"], -1.5, "end"))
     assert answer_of(written) == Answer("a b", (-1.5,))
     assert accuracy([Answer("A B"), Answer("A")], ["A C", "A"], listed=True) == pytest.approx(2 / 3)
     assert accuracy([Answer("A")], [None], listed=False) is None
+
+
+def test_a_text_of_several_lines_is_asked_as_one() -> None:
+    assert in_one_line("\ufeffa\r\nb\nc\r\r") == "a\r b c"

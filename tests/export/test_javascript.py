@@ -97,6 +97,30 @@ def test_answers_and_what_led_to_them_are_the_models(
         check_inside(predictor, one, found)
 
 
+ODD = """
+import { load } from "./model.mjs";
+const model = await load(), said = [];
+const odd = ["a\\ud800", "\\udc00b", "\\0", "x".repeat(70_000), "x ".repeat(1001)];
+for (const text of odd) {
+  try { said.push(model.answer(text).text); } catch (error) { said.push(`${error.name}: ${error.message}`); }
+}
+process.stdout.write(JSON.stringify([said, model.explain("a\\x1cb\\u3000\\ufeffc").read]));
+"""
+
+
+@pytest.mark.slow
+def test_what_is_no_text_is_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    export(tiny("seq2seq", text__unit="word"), "js", folder, ExportOptions("model"), [Line("a bad day")])
+    (folder / "model.mjs").write_text((folder / "model.js").read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "odd.mjs").write_text(ODD, encoding="utf-8")
+    done = subprocess.run(["node", "odd.mjs"], cwd=folder, capture_output=True, check=True)
+    said, read = json.loads(done.stdout)
+    long = "RangeError: longer than this model reads"
+    assert said == ["RangeError: not UTF-8"] * 2 + ["RangeError: a NUL character", long, long]
+    assert read == ["a", "b", "\ufeffc"]
+
+
 BROWSERS = {"chromium": chromium.Chromium, "firefox": firefox.Firefox}
 THERE = {"chromium": chromium.BROWSER, "firefox": firefox.BROWSER}
 

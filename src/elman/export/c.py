@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +31,9 @@ TASKS: dict[str, Emit] = {
 }
 OPTIMISED = ('"O3"', '"no-trapping-math"', '"no-math-errno"', '"no-tree-loop-distribute-patterns"')
 BYTES = 64  # of a line for each token that it may have
+MOST_MEMORY = 2**31 - 1  # bytes: as many as an int counts, and a linker places
+ARRAY = re.compile(r"([a-z0-9_]+)(?: NAME_piece \{.*\})? \w+((?:\[\d+\])+);$")
+WIDTHS = {"double": 8, "uint64_t": 8, "uint8_t": 1, "uint16_t": 2, "struct": 16}  # others have 4 bytes
 ERRORS = {
     "NOT_UTF8": (-1, "not UTF-8"),
     "HAS_NUL": (-2, "a NUL character"),
@@ -78,6 +83,7 @@ def program_text(
     program.fields["numbers"] = f"double numbers[{numbers}];"
     program.fields["number_count"] = "int number_count;"
     program.fields["count"] = "int count;"
+    check_memory(program, 4 * bytes_ + answer, options.max_length)
     what = f"{predictor.config.task} model {predictor.task.describe(predictor.model)[0]}"
     header = [
         f"/* {name}: a {what}, as one file of C, made by elman export. */",
@@ -85,6 +91,9 @@ def program_text(
         f"#define {upper}_H",
         "#include <stddef.h>",
         "#include <stdint.h>",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
         "",
         f"#define {upper}_MOST_ANSWER {answer} /* bytes of the longest answer */",
         *(f"#define {name}_{key} {value}" for key, value in program.constants.items()),
@@ -101,6 +110,9 @@ def program_text(
         f"{' ' * (len(name) + 13)}char *answer, size_t room);",
         f"const char *{name}_error(int error);",
         *(line.replace("NAME", name) for line in program.header),
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
         "#endif",
         "",
     ]
@@ -108,6 +120,7 @@ def program_text(
         f"/* {name}: a {what}, as one file of C, made by elman export.",
         f"   cc -O2 {name}.c -lm -o {name}   (with -DNO_MAIN it is a library; see {name}.h) */",
         f'#include "{name}.h"',
+        "#include <float.h>",
         "",
         "#if defined(__GNUC__) && !defined(__clang__)",
         f"#pragma GCC optimize({', '.join(OPTIMISED)})",
@@ -119,7 +132,7 @@ def program_text(
         f"#define PUBLIC(name) {name}_##name",
         *(f"#define {key} ({value})" for key, (value, _) in ERRORS.items()),
         *(f"#define {key} {value}" for key, value in constants.items()),
-        "#define INFINITE (1e38f * 10.0f)",
+        "#define INFINITE 3.0e38f",
         *(f"#define {flag} 1" for flag in sorted(program.flags)),
         f"typedef {name}_memory Memory;",
         source("mathematics.c"),
@@ -135,6 +148,20 @@ def program_text(
     if not options.freestanding:
         parts += ["#ifndef NO_MAIN", source("main.c"), "#endif", ""]
     return "\n".join(header), "\n".join(parts)
+
+
+def check_memory(program: Program, texts: int, most: int) -> None:
+    """Refuse a program whose memory, with that of its texts, is more than a compiler places."""
+    needed = texts
+    for field in program.fields.values():
+        if found := ARRAY.match(field):
+            sizes = (int(one) for one in re.findall(r"\d+", found[2]))
+            needed += math.prod(sizes, start=WIDTHS.get(found[1], 4))
+    if needed > MOST_MEMORY:
+        raise ExportError(
+            f"lines of {most:,} tokens would need {needed / 1e9:.1f} GB of memory; "
+            "an export has 2 GB at most: give a smaller --max-length"
+        )
 
 
 def compiler() -> str:

@@ -64,7 +64,7 @@ export interface Explanation extends Answer {
 }
 export interface Model {
   about: { name: string; task: string; bytes: number; labels: string[] | null };
-  /** A RangeError says why a line has no answer: it is too long, or its class is unknown. */
+  /** A RangeError says why a line has no answer: it is too long, no text, or its class is unknown. */
   answer(text: string): Answer;
   /** The answer with what happened on the way to it, at the first 300 steps. */
   explain(text: string): Explanation;
@@ -107,7 +107,7 @@ def about_model(predictor: Predictor, options: ExportOptions, program: Program) 
         "shownTop": TOP,
         "cells": [cell_of(trace, alone=not program.first_token) for trace in program.traces],
         "start": texts[-1][program.first_token] if program.first_token is not None else "",
-        "cut": "" if fields[0].reverse else "word" if task.listed else fields[0].unit_name,
+        "cut": "" if fields[0].reverse else "listed" if task.listed else fields[0].unit_name,
         "tokens": texts[0],
         "written": None if texts[-1] == texts[0] else texts[-1],
     }

@@ -23,6 +23,7 @@ T = TypeVar("T")
 PROVEN = 1000  # lines of validation data
 TIMED = 200  # of them that torch answers one by one
 NEAR = 1e-4  # how far log-probabilities may be apart in float32
+LEAST = -87.0  # below it a probability in float32 has lost digits: how far down it is no longer counts
 POINTS = 0.5  # by how many points of accuracy int8 may be worse
 
 
@@ -104,7 +105,8 @@ def prove(
     predictor: Predictor, answering: Answering, lines: Sequence[Line], options: ExportOptions, *, size: int
 ) -> Proof:
     """Ask the export and the model the same lines."""
-    asked = [line for line in lines if _fits(predictor, line.text, options.max_length)]
+    whole = [Line(in_one_line(text), gold) for text, gold in lines]
+    asked = [line for line in whole if _fits(predictor, line.text, options.max_length)]
     if not asked:
         raise ExportError("there is no line to prove the export with; give some with --lines FILE")
     texts = [line.text for line in asked]
@@ -122,7 +124,8 @@ def prove(
     counts = [1 if one.written is None else 1 + len(one.written.tokens) for one in predictions]
     same = [a.line == b.line for a, b in zip(found, expected, strict=True)]
     rows = zip(found, expected, counts, same, strict=True)
-    apart = [distance(a, b) / count for a, b, count, equal in rows if equal]
+    least = -math.inf if predictor.task.generation else LEAST
+    apart = [distance(a, b, least) / count for a, b, count, equal in rows if equal]
     other = next((place for place, equal in enumerate(same) if not equal), None)
     different = None
     if other is not None:
@@ -163,12 +166,15 @@ def check_proof(proof: Proof, options: ExportOptions) -> None:
         )
 
 
-def distance(one: Answer, other: Answer) -> float:
-    """The largest difference of two answers' numbers; infinite where they have not equally many."""
+def distance(one: Answer, other: Answer, least: float = -math.inf) -> float:
+    """The largest difference of two answers' numbers; infinite where they have not equally many.
+
+    Where both numbers are below ``least`` they count as equal.
+    """
     if len(one.log_probabilities) != len(other.log_probabilities):
         return math.inf
     pairs = zip(one.log_probabilities, other.log_probabilities, strict=True)
-    apart = [0.0 if a == b else abs(a - b) for a, b in pairs]
+    apart = [0.0 if a == b or (a < least and b < least) else abs(a - b) for a, b in pairs]
     return math.inf if any(map(math.isnan, apart)) else max(apart, default=0.0)
 
 
@@ -184,6 +190,11 @@ def accuracy(answers: Sequence[Answer], golds: Sequence[str | None], *, listed: 
         right += sum(a == b for a, b in pairs)
         total += len(pairs)
     return right / total if total else None
+
+
+def in_one_line(text: str) -> str:
+    """A text as a line: cells of a table may have line ends inside, or what readers of lines take off."""
+    return text.replace("\n", " ").removeprefix("\ufeff").rstrip("\r")
 
 
 def _fits(predictor: Predictor, text: str, most: int) -> bool:

@@ -20,6 +20,10 @@ static long read_line(FILE *file) {
 int main(int count, char **arguments) {
   const int numbers = count > 1 && !strcmp(arguments[1], "--numbers");
   long length, place = 0, wrong = 0;
+  if (count > 1 && !numbers) {
+    fputs("usage: lines on stdin, answers on stdout; --numbers: log-probabilities and lengths before them\n", stderr);
+    return 2;
+  }
   while ((length = read_line(stdin)) >= 0) {
     const char *text = line;
     long used;

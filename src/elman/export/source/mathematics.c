@@ -19,14 +19,15 @@ static inline V bits_as_float(uint32_t bits) {
 
 /* exp(a) = 2^power * (1 + part), for |a| < 88: a fit whose relative error is 1e-8. */
 static inline V exponential_parts(V a, V *power) {
-  const V whole = a * 1.44269504f + 12582912.0f - 12582912.0f; /* adding 1.5 * 2^23 rounds */
+  const int32_t rounded = (int32_t)(a * 1.44269504f + 256.5f) - 256; /* what is cut off here is above 0 */
+  const V whole = (V)rounded;
   const V r = a - whole * 0.693359375f - whole * -2.12194440e-4f;
   V p = 1.3933652488e-3f;
   p = p * r + 8.3631815447e-3f;
   p = p * r + 4.1666464895e-2f;
   p = p * r + 1.6666576967e-1f;
   p = p * r + 5.0000000135e-1f;
-  *power = bits_as_float((uint32_t)((int32_t)whole + 127) << 23);
+  *power = bits_as_float((uint32_t)(rounded + 127) << 23);
   return p * r * r + r;
 }
 
@@ -51,12 +52,18 @@ static inline V hyperbolic_tangent(V a) { /* expm1(2a) / (expm1(2a) + 2): exact 
 }
 
 /* In double precision, for few numbers. */
+static double rounded(double a) {
+  if (!(a > -4503599627370496.0 && a < 4503599627370496.0)) return a; /* 2^52: nothing is behind the point */
+  return (double)(int64_t)(a < 0.0 ? a - 0.5 : a + 0.5);
+}
+
 static double exp_of(double a) {
   union { uint64_t bits; double value; } scale;
   double whole, r, term = 1.0, sum = 1.0;
+  if (a != a) return a;
   if (a < -700.0) return 0.0;
   if (a > 700.0) a = 700.0;
-  whole = a * 1.4426950408889634 + 6755399441055744.0 - 6755399441055744.0;
+  whole = rounded(a * 1.4426950408889634);
   r = a - whole * 0.693147180369123816490 - whole * 1.90821492927058770002e-10;
   for (int k = 1; k < 14; k++) {
     term *= r / k;
@@ -97,8 +104,7 @@ static inline V square_root(V a) {
 
 static V power(V a, V b) {
   const double size = exp_of((double)b * log_of((double)magnitude(a)));
-  const double half = (double)b * 0.5, near = half + 6755399441055744.0 - 6755399441055744.0;
-  const double whole = (double)b + 6755399441055744.0 - 6755399441055744.0;
+  const double half = (double)b * 0.5, near = rounded(half), whole = rounded((double)b);
   if (b == 0.0f || a == 1.0f) return 1.0f;
   if (a == 0.0f) return b > 0.0f ? 0.0f : 1e38f * 1e38f;
   if (a > 0.0f) return (V)size;
@@ -107,7 +113,7 @@ static V power(V a, V b) {
 }
 
 static double sine_of(double a) {
-  const double turns = a * 0.15915494309189535 + 6755399441055744.0 - 6755399441055744.0;
+  const double turns = rounded(a * 0.15915494309189535);
   double r = a - turns * 6.28318530717958648, square, term, sum;
   if (r > 1.5707963267948966) r = 3.1415926535897932 - r;
   if (r < -1.5707963267948966) r = -3.1415926535897932 - r;

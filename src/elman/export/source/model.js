@@ -2,7 +2,9 @@ const bytes = Uint8Array.from(atob(WASM), (c) => c.charCodeAt(0));
 const encoder = new TextEncoder(), decoder = new TextDecoder();
 const ERRORS = { "-1": "not UTF-8", "-2": "a NUL character", "-3": "longer than this model reads",
   "-4": "no room for the answer", "-5": "a class that training never saw" };
-const CUTS = { character: (text) => [...text], word: (text) => text.split(/\s+/u).filter(Boolean) };
+const SPACES = /[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u; // as Python's split has them
+const CUTS = { character: (text) => [...text], word: (text) => text.split(SPACES).filter(Boolean),
+  listed: (text) => text.split(/[ \t]+/).filter(Boolean) };
 
 /** The model, ready to answer. */
 export async function load() {
@@ -13,7 +15,8 @@ export async function load() {
   const rows = (all, wide) => Array.from({ length: all.length / wide }, (_, i) => [...all.slice(i * wide, (i + 1) * wide)]);
 
   function asked(text, respond) {
-    const given = encoder.encode(text.isWellFormed && !text.isWellFormed() ? "" : text);
+    if (/\p{Surrogate}/u.test(text)) throw new RangeError(ERRORS["-1"]); // half a character
+    const given = encoder.encode(text);
     if (given.length > ABOUT.bytes) throw new RangeError(ERRORS["-3"]);
     new Uint8Array(w.memory.buffer, w.model_line(), given.length).set(given);
     const size = respond(given.length);

@@ -84,6 +84,6 @@ function inside(text) {
 }
 
 $("text").addEventListener("input", answer);
-if (location.hash.length > 1) $("text").value = decodeURIComponent(location.hash.slice(1));
+try { if (location.hash.length > 1) $("text").value = decodeURIComponent(location.hash.slice(1)); } catch { /* no text */ }
 answer();
 window.elman = model;

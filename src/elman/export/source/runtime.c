@@ -3,8 +3,9 @@
 #define COLUMNS 32
 
 /* y += x W for x of `depth` numbers; y and W have `width` columns, a multiple of COLUMNS. A register has LANES numbers;
-   TURNS rows are summed up apart, so that one sum need not wait for the other. */
-#if defined(__GNUC__)
+   TURNS rows are summed up apart, so that one sum need not wait for the other. (Vectors need single precision to be
+   computed in single precision, which is not so on every processor.) */
+#if defined(__GNUC__) && FLT_EVAL_METHOD == 0
 #define DEFINE_MULTIPLY(name, attribute, LANES, TURNS)                                                        \
   attribute static void name(float *restrict y, const float *restrict x, int depth, const float *restrict w, \
                              int width) {                                                                     \
