@@ -8,7 +8,7 @@ from statistics import fmean
 
 from elman.comparing.contenders import flat, with_threads
 from elman.comparing.processes import Ended, Processes, last_words
-from elman.comparing.running import Job, kept_plan, log_of, run_all, training, write_plan
+from elman.comparing.running import Job, kept_plan, log_of, run_all, training, until_free, write_plan
 from elman.config import Config, Range, Tables, Value, lookup, parse_toml, to_toml, validate
 from elman.errors import ConfigError, DivergedError, RunError
 from elman.presentation.events import read_events
@@ -159,6 +159,7 @@ def search(plan: Plan, budget: Budget, *, trust_code: bool, told: Callable[[Tria
                 else:
                     break
                 run = plan.run(trial.number)
+                until_free(run)
                 running[trial.number] = LiveTrial(trial, run)
                 words = [*training(plan.file(trial.number), run), *(["--trust-code"] if trust_code else [])]
                 processes.start(trial.number, words, log_of(run))
