@@ -72,8 +72,10 @@ def entries(
     recurrence chooses its own: few of the first one's settings mean anything to it. Mistakes that would come
     to light late are looked for: in the settings of all, and in a ``test`` file and the one beside it.
     """
-    (first, *others), (config, *_) = given, [with_settings(common, one) for one in given]
-    prepared = prepare(make_task(config))
+    for one in given:
+        own_settings(common, one)
+    first, *others = given
+    prepared = prepare(make_task(with_settings(common, first)))
     if test:
         files = paired(files_of(test[0]), test[1] if len(test) > 1 else None, "the test file")
         deque(Reading(prepared.task, files), maxlen=0)
@@ -104,11 +106,16 @@ def with_threads(config: Config, most: int) -> Config:
 
 def with_settings(config: Config, one: Contender) -> Config:
     """Its own settings over the others; of those, what it does not read is left out."""
-    pairs = dict(flat(parse_settings([*one.settings])))
-    config = changed(config, pairs)
+    config, pairs = own_settings(config, one)
     check_read(config, pairs)
     unread = [key for key in given_keys(config) if why_unread(config, key) is not None]
     return settled(changed(config, {key: unsaid(config, key) for key in unread}))
+
+
+def own_settings(config: Config, one: Contender) -> tuple[Config, dict[str, object]]:
+    """The settings with its own among them, and these alone."""
+    pairs = dict(flat(parse_settings([*one.settings])))
+    return changed(config, pairs), pairs
 
 
 def unsaid(config: Config, key: str) -> object:

@@ -19,7 +19,7 @@ from elman.tasks.base import chosen_metric
 from elman.training.building import build
 from elman.training.preparing import prepare
 from elman.training.settings import make_task, settings_class
-from elman.tuning.space import Space, as_json, from_json, space_of, with_values
+from elman.tuning.space import Space, as_json, check_values, from_json, space_of, with_values
 from elman.tuning.study import Study, Trial
 
 FINALISTS = 3  # trials that are trained with more seeds, besides the default
@@ -110,6 +110,7 @@ def _decided(common: Config, searched: Mapping[str, Range], threads: int) -> Tab
     if common.training.minutes is not None:
         problem = f"training.minutes is {common.training.minutes:g}, but trials are as long as is usual"
         raise ConfigError(f"{problem}; --minutes is the time of the search, training.epochs that of a trial")
+    check_values(common, searched)
     prepared = prepare(make_task(common))
     if common.training.threads is None:
         prepared.task.config = with_threads(prepared.task.config, threads)
