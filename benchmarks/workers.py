@@ -1,9 +1,11 @@
 """What several workers on this machine are worth: ``ELMAN_DATA=…/data python benchmarks/workers.py``.
 
 A language model (Penn Treebank) and a translator (Multi30k) with 256 units are trained by one process, by one
-under torchrun and by several workers, each with one thread, in turns. Updates a second are those between two
-lines of the log, without start, validation and checkpoints. ``--exchange`` measures by itself what adding up
-so many numbers takes.
+under torchrun and by several workers, each with one thread, in turns. Updates a second are those between
+lines of the log, without start, validation and checkpoints. The batches are the same however many workers
+there are, so of each two updates the fastest of all turns counts: what else runs on the machine matters
+little.
+``--exchange`` measures by itself what adding up so many numbers takes.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ import argparse
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 FILES = {
@@ -41,8 +43,8 @@ ELMAN = [sys.executable, "-m", "elman"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--master-port", "29417"]
 
 
-def rate(task: str, way: str, seconds: float, extra: list[str]) -> float:
-    """Updates a second of one training, which is ended after so many seconds of updates."""
+def times(task: str, way: str, updates: int, extra: list[str]) -> dict[int, float]:
+    """The seconds up to every line of the log from the one before, in one training of so many updates."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         pairs = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
@@ -55,15 +57,15 @@ def rate(task: str, way: str, seconds: float, extra: list[str]) -> float:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
         seen: list[tuple[int, float]] = []
-        while process.poll() is None and (len(seen) < 4 or seen[-1][1] - seen[1][1] < seconds):
+        while process.poll() is None and (not seen or seen[-1][0] < updates):
             time.sleep(0.2)
             seen = lines(run)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate()
-        if len(seen) < 4:
+        if not seen or seen[-1][0] < updates:
             raise SystemExit(said.decode())
-    (first, begun), (last, ended) = seen[1], seen[-1]  # before it, kernels are compiled
-    return (last - first) / (ended - begun)
+    between = pairwise(seen[1:])  # before it, kernels are compiled
+    return {last: ended - begun for (_, begun), (last, ended) in between if last <= updates}
 
 
 def lines(run: Path) -> list[tuple[int, float]]:
@@ -124,8 +126,8 @@ def main() -> None:
     )
     parser.add_argument("--tasks", default="lm,seq2seq")
     parser.add_argument("--ways", default="1,2,torchrun", help="numbers of workers, and torchrun with one")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=12.0, help="of updates in each training")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--updates", type=int, default=60, help="of each training")
     parser.add_argument("--set", action="append", default=[], help="a setting of both tasks")
     parser.add_argument("--exchange", metavar="SIZES", help="numbers of workers, as in 2,4")
     given = parser.parse_args()
@@ -135,15 +137,17 @@ def main() -> None:
     os.chdir(os.environ["ELMAN_DATA"])
     print("| task | processes | updates a second | of one process |\n|---|---|---|---|")
     for task in given.tasks.split(","):
-        ways = given.ways.split(",")
-        rates: dict[str, list[float]] = {way: [] for way in ways}
+        fastest: dict[str, dict[int, float]] = {way: {} for way in given.ways.split(",")}
         for _ in range(given.rounds):
-            for way in ways:
-                rates[way].append(rate(task, way, given.seconds, given.set))
-        ratios = {way: [b / a for a, b in zip(rates[ways[0]], rates[way], strict=True)] for way in ways}
-        for way in ways:
-            shown = f"{statistics.median(rates[way]):.2f} | {statistics.median(ratios[way]):.3f}"
-            print(f"| {task} | {way} | {shown} |", flush=True)
+            for way, best in fastest.items():
+                for update, seconds in times(task, way, given.updates, given.set).items():
+                    best[update] = min(seconds, best.get(update, seconds))
+        rates = {
+            way: SETTINGS["training.log_every"] * len(best) / sum(best.values())
+            for way, best in fastest.items()
+        }
+        for way, rate in rates.items():
+            print(f"| {task} | {way} | {rate:.2f} | {rate / next(iter(rates.values())):.3f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,18 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from elman.comparing.contenders import contenders
+from elman.comparing.page import write_comparison
+from elman.comparing.results import Comparison, Result, rows
+from elman.comparing.running import until_free
 from elman.errors import ConfigError
+from elman.training.session import run_lock
 from forked import quickly
 from tiny import COMMAND, LONG, elman, write_data
 
@@ -20,6 +26,15 @@ SMALL = (
     *("--set", "training.save_seconds=0.05"),
 )
 
+
+SAVES = """
+import fcntl, sys, time
+with open(f"{sys.argv[1]}/.lock", "a") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    print("locked", flush=True)
+    time.sleep(0.5)
+    open(f"{sys.argv[1]}/saved", "x").close()
+"""
 
 FEW = ("--cells", "lstm,gru", "--baselines", "ngram", "--seeds", 2)
 
@@ -131,10 +146,51 @@ def test_another_comparison_does_not_go_there(data, compared):
 
 
 @pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (("--train", "broken.txt", "--cells", "lstm,gruu"), "no cell named 'gruu'"),
+        (("--train", "classify.train.txt", "--cells", "lstm,gru", "--test", "nix.tsv"), "nix.tsv: E402"),
+    ],
+)
+def test_mistakes_come_to_light_before_anything_is_trained(data, tmp_path, monkeypatch, more, problem):
+    monkeypatch.chdir(data)
+    Path("broken.txt").write_bytes(b"\xff")  # which reading would tell
+    answer = elman("compare", "classify", *more, "--seeds", 1, *SMALL, "--out", tmp_path / "out")
+    assert problem in answer.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_do_not_compare_in_one_folder_at_a_time(data, compared):
+    with run_lock(compared[0]):
+        answer = elman(*command(data, compared[0], "--json", "--jobs", 2))
+    assert "another process" in answer.err
+    assert answer.code != 0
+
+
+def test_a_run_that_is_still_being_saved_is_waited_for(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", SAVES, tmp_path], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"locked\n"
+        until_free(tmp_path)
+        assert (tmp_path / "saved").exists()
+    until_free(tmp_path / "nowhere")
+
+
+def test_of_one_seed_nothing_is_told_that_it_does_not_say(tmp_path):
+    results = [Result(name, 1, [value], 1, 1, 1, []) for name, value in (("a", 0.5), ("b", 0.6))]
+    found = Comparison("", "accuracy", "", "updates", 1, True, results)
+    told = json.loads(json.dumps(found.as_json(), allow_nan=False))
+    assert [(one["low"], one["high"]) for one in told["differences"]] == [(None, None)]
+    assert [row[2] for row in rows(found)] == ["±", "–", "–"]
+    page = write_comparison(found, tmp_path / "page.html").read_text("utf-8")
+    assert "inf" not in page.partition("<body>")[2]
+
+
+@pytest.mark.parametrize(
     ("said", "problem"),
     [
         ((["lstm"], [], []), "needs two or more"),
         ((["lstm", "a.py:lstm"], [], []), "two of those compared are called 'lstm'"),
+        ((["lstm"], ["wide: "], []), "sets nothing"),
     ],
 )
 def test_what_cannot_be_compared(said, problem):

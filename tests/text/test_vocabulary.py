@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from elman.errors import ArgumentError, ElmanError, RunError
-from elman.text.counts import Counts
+from elman.text.counts import Counts, packed, unpacked
 from elman.text.vocabulary import END, MARKERS, PAD, START, UNKNOWN, Vocabulary
 
 
@@ -115,15 +115,25 @@ def test_a_damaged_file_is_named_as_such(damaged):
 @pytest.mark.parametrize("most", [1, 7, 1000])
 def test_counts_in_little_memory_are_those_of_a_counter(most):
     chance = random.Random(most)
-    letters = "aé\n\N{GRINNING FACE}"
+    letters = "aé\n \N{GRINNING FACE}"
     tokens = [f"{chance.choice(letters)}{int(chance.paretovariate(0.5))}" for _ in range(2000)]
     plain, counts = Counter(tokens), Counts(most=most)
     for start in range(0, 1000, 10):
         counts.update(tokens[start : start + 10])
         assert len(counts._held) <= most
     assert counts["a1"] == Counter(tokens[:1000])["a1"]  # and more come after it
-    counts.add(Counter(tokens[1000:]).items())
+    counts.add(Counter(tokens[1000:1500]).items())
+    for start in range(1500, 2000, 100):
+        counts.join(json.loads(json.dumps(packed(Counter(tokens[start : start + 100])))))
+    assert len(counts._held) <= most
     assert (len(counts), counts.total(), dict(counts.items())) == (len(plain), plain.total(), plain)
     assert counts.of(["a1", "nowhere", "é2"]) == [plain["a1"], 0, plain["é2"]]
     for options in ({"size": 30}, {"min_count": 3}, {"size": 12, "alphabet": ["a1", "never"]}, {}):
         assert Vocabulary.build(counts, **options).tokens == Vocabulary.build(plain, **options).tokens
+
+
+@pytest.mark.parametrize("tokens", [[], [""], [" "], ["a"], ["a", ""], ["a b", "c"], ["\n", "\0", "é"]])
+def test_packed_counts_come_back(tokens):
+    counts = dict.fromkeys(tokens, 2)
+    names, numbers = unpacked(json.loads(json.dumps(packed(counts))))
+    assert dict(zip(names, numbers, strict=True)) == counts

@@ -1,6 +1,9 @@
 """Workers that share a training: masks and sums are those of one process, whoever computes which rows."""
 
+import errno
+import os
 import socket
+import sys
 from contextlib import nullcontext
 
 import pytest
@@ -8,6 +11,7 @@ import torch
 from torch import nn
 
 from elman.distributed.group import rows_of
+from elman.distributed.sums import NetworkSums, SharedSums, make_sums
 from elman.errors import WorkersError
 from elman.tasks.buckets import Counts
 from elman.tensors.draws import Share, bernoulli, dropout, guarded, rand, shared, step_dropout
@@ -249,3 +253,36 @@ def test_more_workers_than_rows(data, tmp_path):
     codes, said = work(2, [*files, "--out", str(tmp_path / "no"), "--baseline", "ngram"])
     assert codes[0] == WorkersError.exit_code, said
     assert "E602: a counted model is counted in one pass" in said[0]
+
+
+class TwoWorkers:
+    """The first of two workers, as far as room for sums needs it."""
+
+    rank, size, on_one_machine, nccl = 0, 2, True, None
+
+    def __init__(self, others_see_it):
+        self.others_see_it = others_see_it
+
+    def broadcast(self, data):
+        return data
+
+    def meet(self, numbers=()):
+        return [list(numbers), [float(self.others_see_it)]]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory without a name is Linux's")
+def test_sums_are_in_memory_that_goes_with_the_workers(monkeypatch):
+    cpu, before = torch.device("cpu"), set(os.listdir("/dev/shm"))
+    sums = make_sums(TwoWorkers(True), 5, cpu)
+    assert isinstance(sums, SharedSums)
+    assert set(os.listdir("/dev/shm")) == before
+    for row, value in zip(sums.rows, (1.0, 2.0), strict=True):
+        row.fill_(value)
+    assert sums.total(3).tolist() == [3.0, 3.0, 3.0]
+    assert isinstance(make_sums(TwoWorkers(False), 5, cpu), NetworkSums)
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+    assert isinstance(make_sums(TwoWorkers(True), 5, cpu), NetworkSums)
+
+
+def no_room(*_):
+    raise OSError(errno.ENOSPC, "no room")

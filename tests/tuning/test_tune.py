@@ -142,6 +142,7 @@ def test_without_optuna(data, tmp_path, monkeypatch):
         (("--set", "training.minutes=1"), "--minutes is the time of the search"),
         (("--set", "model.network=ngram"), "has nothing to search"),
         (("--search", "model.hidden=24..4"), "the range 24..4 is empty"),
+        (("--search", "model.cell=lstm,gruu"), "no cell named 'gruu'"),
     ],
 )
 def test_what_cannot_be_searched(data, tmp_path, more, problem):

@@ -1,6 +1,7 @@
 """What is compared: cells, settings and comparators, each with the settings that it is trained with."""
 
 import copy
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from elman.training.building import build
 from elman.training.loop import count_parameters
 from elman.training.preparing import Prepared, prepare
 from elman.training.settings import make_task, settled
+from elman.training.sources import Reading, paired
+from elman.training.sources import found as files_of
 
 EQUAL = ("updates", "tokens", "parameters", "minutes")
 
@@ -45,6 +48,8 @@ def contenders(cells: Sequence[str], tried: Sequence[str], comparators: Sequence
     for words in tried:
         name, colon, rest = words.partition(": ")
         pairs = tuple((rest if colon else words).split())
+        if not pairs:
+            raise ConfigError(f"--try {words!r} sets nothing; say what: 'NAME: key=value …'")
         found.append(Contender(name.strip() if colon else words.strip(), pairs))
     found += [Contender(name, (f'model.network="{name}"',)) for name in comparators]
     names = [one.name for one in found]
@@ -58,14 +63,22 @@ def contenders(cells: Sequence[str], tried: Sequence[str], comparators: Sequence
     return found
 
 
-def entries(common: Config, given: Sequence[Contender], equal: str, threads: int) -> tuple[list[Entry], bool]:
+def entries(
+    common: Config, given: Sequence[Contender], equal: str, threads: int, test: Sequence[str] = ()
+) -> tuple[list[Entry], bool]:
     """All settings of each, and whether a higher figure is better; ``threads``: of each training, at most.
 
     What the data choose for the first one is the others', too. A comparator without
-    recurrence chooses its own: few of the first one's settings mean anything to it.
+    recurrence chooses its own: few of the first one's settings mean anything to it. Mistakes that would come
+    to light late are looked for: in the settings of all, and in a ``test`` file and the one beside it.
     """
+    for one in given:
+        own_settings(common, one)
     first, *others = given
     prepared = prepare(make_task(with_settings(common, first)))
+    if test:
+        files = paired(files_of(test[0]), test[1] if len(test) > 1 else None, "the test file")
+        deque(Reading(prepared.task, files), maxlen=0)
     if common.training.threads is None:
         prepared.task.config = with_threads(prepared.task.config, threads)
     frozen = frozen_settings(prepared, equal)
@@ -93,11 +106,16 @@ def with_threads(config: Config, most: int) -> Config:
 
 def with_settings(config: Config, one: Contender) -> Config:
     """Its own settings over the others; of those, what it does not read is left out."""
-    pairs = dict(flat(parse_settings([*one.settings])))
-    config = changed(config, pairs)
+    config, pairs = own_settings(config, one)
     check_read(config, pairs)
     unread = [key for key in given_keys(config) if why_unread(config, key) is not None]
     return settled(changed(config, {key: unsaid(config, key) for key in unread}))
+
+
+def own_settings(config: Config, one: Contender) -> tuple[Config, dict[str, object]]:
+    """The settings with its own among them, and these alone."""
+    pairs = dict(flat(parse_settings([*one.settings])))
+    return changed(config, pairs), pairs
 
 
 def unsaid(config: Config, key: str) -> object:

@@ -18,14 +18,18 @@ def write_comparison(found: Comparison, path: Path) -> Path:
         if len(one.curve) > 1
     ]
     differences = [
-        (one, other, number(some.mean), f"{number(some.low)} to {number(some.high)}", some.excludes_zero)
+        (
+            *(one, other, number(some.mean)),
+            f"{number(some.low)} to {number(some.high)}" if found.seeds > 1 else "unknown from one seed",
+            some.excludes_zero,
+        )
         for (one, other), some in found.differences.items()
     ]
     log = found.metric == "perplexity"
     metric = found.metric.replace("_", " ")
     page = template("comparison.html", escape).render(
         title=found.title,
-        facts=f"{found.seeds} seeds · equal {found.equal} · {metric} on {found.data}",
+        facts=f"{found.seeds} seed{'s' * (found.seeds > 1)} · equal {found.equal} · {metric} on {found.data}",
         head=rows(found)[0],
         rows=rows(found)[1:],
         differences=differences,

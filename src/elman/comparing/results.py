@@ -68,9 +68,12 @@ class Comparison:
         ]
 
     def as_json(self) -> dict[str, Any]:
+        """Of one seed, differences have no bounds: they are null."""
         pairs = [
-            {"one": one, "other": other, **found._asdict(), "different": found.excludes_zero}
+            {"one": one, "other": other, "mean": found.mean, "low": low, "high": high}
+            | {"different": found.excludes_zero}
             for (one, other), found in self.differences.items()
+            for low, high in [(found.low, found.high) if self.seeds > 1 else (None, None)]
         ]
         return asdict(self) | {"differences": pairs}
 
@@ -134,7 +137,7 @@ def rows(found: Comparison) -> list[tuple[str, ...]]:
             (
                 one.name,
                 number(one.mean),
-                number(one.spread),
+                number(one.spread) if found.seeds > 1 else "–",
                 f"{one.parameters:,}",
                 f"{one.updates:,.0f}",
                 f"{one.tokens_per_second:,.0f}",

@@ -3,6 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from elman.comparing.processes import Processes, last_words
 from elman.config import Tables, to_toml
 from elman.errors import ConfigError, RunError
 from elman.presentation.summary import Summary
-from elman.storage.files import write_bytes
+from elman.storage.files import open_own, write_bytes
+from elman.storage.locks import take_lock
 from elman.training.folder import LOCK
 
 FORMAT = 1
 PLAN = "plan.json"
+SAVING = 60.0  # seconds that a training needs to save itself, at most
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,7 @@ def run_all(
             while processes.free and waiting:
                 job = waiting.popleft()
                 if not job.trained:
+                    until_free(job.run)
                     seed = ["--set", f"training.seed={job.seed}"]
                     processes.start(job, [*training(job.config, job.run), *seed, *trust], log_of(job.run))
                     continue
@@ -134,6 +138,12 @@ def run_all(
 def training(config: Path, run: Path) -> list[str]:
     """The words of a training that begins, or goes on where it was stopped."""
     return ["train", "--config", str(config), "--quiet", "--out", str(run), "--resume"]
+
+
+def until_free(run: Path) -> None:
+    """Wait for a training that is left of a comparison that was killed: it saves itself."""
+    with suppress(FileNotFoundError), open_own(run / LOCK, "r") as lock:
+        take_lock(lock, SAVING)
 
 
 def log_of(run: Path) -> Path:

@@ -12,9 +12,10 @@ from types import TracebackType
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from elman.distributed.place import Place
+from elman.distributed.place import SUPERVISOR, Place
 from elman.distributed.sums import Sums, make_sums
 from elman.distributed.watch import Watch, deadline, first_line, lost
 
@@ -40,8 +41,10 @@ class Group:
             if self.on_one_machine and any(name == "lo" for _, name in socket.if_nameindex()):
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
             with deadline(MEETING, "the workers did not meet"):
-                store, _, _ = next(rendezvous("env://", timeout=UNTIL_WATCH))
-                self.watch = Watch(store.clone(), self.rank, self.size)
+                found, _, _ = next(rendezvous("env://", timeout=UNTIL_WATCH))
+                own = os.environ.get(SUPERVISOR, "")  # at this port there may be another group, too
+                store = PrefixStore(own, found)
+                self.watch = Watch(PrefixStore(own, found.clone()), self.rank, self.size)
                 dist.init_process_group(
                     "gloo", store=store, rank=self.rank, world_size=self.size, timeout=UNTIL_WATCH
                 )

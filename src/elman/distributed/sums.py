@@ -7,8 +7,7 @@ done in memory that the workers share; otherwise over the network, or between GP
 from __future__ import annotations
 
 import os
-import tempfile
-from pathlib import Path
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -17,8 +16,6 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from elman.distributed.group import Group
-
-MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
 
 
 class Sums(Protocol):
@@ -37,40 +34,47 @@ def make_sums(group: Group, count: int, device: torch.device) -> Sums:
     """All workers call this at the same time, with the same count."""
     part = -(-count // group.size)
     if group.on_one_machine and device.type == "cpu":
-        path = _make_file(4 * part * group.size * (group.size + 1)) if group.rank == 0 else None
-        name = group.broadcast(b"" if path is None else os.fsencode(path)).decode()
-        if name:
-            try:
-                return SharedSums(group, name, part)
-            finally:
-                group.meet()
-                if path is not None:
-                    path.unlink()
+        room = part * group.size * (group.size + 1)
+        file = _make_memory(4 * room) if group.rank == 0 else None
+        try:
+            name = group.broadcast(
+                b"" if file is None else f"/proc/{os.getpid()}/fd/{file}".encode()
+            ).decode()
+            memory = _mapped(name, room) if name else None
+            there = group.meet([float(memory is not None)])
+        finally:
+            if file is not None:
+                os.close(file)
+        if memory is not None and all(row[0] for row in there):
+            return SharedSums(group, memory, part)
     return NetworkSums(group, part, device)
 
 
-def _make_file(size: int) -> Path | None:
-    """A file of that size in memory, or None where there is no such room."""
-    try:
-        number, name = tempfile.mkstemp(prefix="elman-", dir=MEMORY if MEMORY.is_dir() else None)
-    except OSError:
+def _make_memory(size: int) -> int | None:
+    """A file in memory that goes when its processes do, or None where there is no such room."""
+    if not hasattr(os, "memfd_create"):  # on Linux alone
         return None
+    file = os.memfd_create("elman")
     try:
-        os.posix_fallocate(number, 0, size)
+        os.posix_fallocate(file, 0, size)
     except OSError:
-        os.unlink(name)
+        os.close(file)
         return None
-    finally:
-        os.close(number)
-    return Path(name)
+    return file
+
+
+def _mapped(name: str, room: int) -> Tensor | None:
+    """The numbers of another process's file, where the system lets it be opened."""
+    with suppress(RuntimeError):  # of torch
+        return torch.from_file(name, shared=True, size=room, dtype=torch.float32)
+    return None
 
 
 class SharedSums:
     """In memory that is shared: a row of numbers for each worker, and one of their sums."""
 
-    def __init__(self, group: Group, name: str, part: int) -> None:
+    def __init__(self, group: Group, memory: Tensor, part: int) -> None:
         self.group, self.part, self.room = group, part, part * group.size
-        memory = torch.from_file(name, shared=True, size=self.room * (group.size + 1), dtype=torch.float32)
         *rows, sums = memory.split(self.room)
         self.rows: list[Tensor] = rows
         self.sums: Tensor = sums

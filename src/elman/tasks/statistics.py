@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from elman.text.counts import Counts
+from elman.text.counts import Counts, packed
 from elman.text.records import Record
 
 Json = dict[str, Any]
@@ -107,7 +107,7 @@ class Tally:
         sizes = Counter({int(size): count for size, count in seen["sizes"].items()})
         self.seen.join(Statistics(**{**seen, "sizes": sizes}))
         for name, counts in part["counts"].items():
-            self.counts.setdefault(name, Counts()).add(counts.items())
+            self.counts.setdefault(name, Counts()).join(counts)
         self.longest = max(self.longest, part["longest"])
         self.texts.extend(part["texts"])
         self.several |= part["several"]
@@ -116,7 +116,7 @@ class Tally:
         names = ("examples", "tokens", "longest", "losses", "sizes")
         return {
             "seen": {name: getattr(self.seen, name) for name in names},
-            "counts": {name: dict(counts.items()) for name, counts in self.counts.items()},
+            "counts": {name: packed(dict(counts.items())) for name, counts in self.counts.items()},
             "longest": self.longest,
             "texts": self.texts.tolist(),
             "several": self.several,

@@ -7,8 +7,12 @@ import tempfile
 import weakref
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Protocol
+
+import numpy as np
+
+Packed = tuple[str | list[str], list[int]]  # tokens, and how often each occurs
 
 MOST = 1_000_000  # types that are held in memory, about 130 bytes each
 PLACES = 64  # files that the others lie in; one of them is held at a time
@@ -60,6 +64,14 @@ class Counts:
             if len(held) > most:
                 self._put_away()
 
+    def join(self, counts: Packed) -> None:
+        """Tokens that were counted elsewhere, as ``packed`` put them together."""
+        pairs = unpacked(counts)
+        if self._files:
+            self._file(*pairs)
+        else:
+            self.add(zip(*pairs, strict=True))
+
     def items(self) -> Iterator[tuple[str, int]]:
         """Every token and its count, in no particular order; only where all are held, as they came."""
         if not self._files:
@@ -98,12 +110,21 @@ class Counts:
             for _ in range(PLACES):
                 self._files.append(tempfile.TemporaryFile("w+", encoding="ascii"))  # noqa: SIM115
             weakref.finalize(self, _close, self._files)
-        places: list[dict[str, int]] = [{} for _ in range(PLACES)]
-        for token, count in self._held.items():
-            places[zlib.crc32(token.encode(errors="surrogatepass")) % PLACES][token] = count
-        for file, place in zip(self._files, places, strict=True):
-            _append(file, place)
+        self._file([*self._held], [*self._held.values()])
         self._held.clear()
+
+    def _file(self, tokens: Sequence[str], counts: Sequence[int]) -> None:
+        """Write each token into the file that it belongs to."""
+        hashes = [zlib.crc32(token.encode(errors="surrogatepass")) for token in tokens]
+        places = (np.array(hashes, dtype=np.uint32) % PLACES).astype(np.uint8)
+        order = places.argsort(kind="stable")
+        ends = places[order].searchsorted(np.arange(1, PLACES))
+        parts = [
+            np.split(np.array(values, dtype=kind)[order], ends)
+            for values, kind in ((tokens, object), (counts, np.int64))
+        ]
+        for file, names, numbers in zip(self._files, *parts, strict=True):
+            _append(file, dict(zip(names.tolist(), numbers.tolist(), strict=True)))
         self._types = None
 
     def _settle(self) -> None:
@@ -131,15 +152,31 @@ def _close(files: Iterable[IO[str]]) -> None:
         file.close()
 
 
+def packed(counts: Mapping[str, int]) -> Packed:
+    """Tokens and their counts as JSON writes and reads them soon: one text, where no token has a space.
+
+    >>> packed({"a": 2, "b": 1}), packed({" ": 1})
+    (('a b', [2, 1]), ([' '], [1]))
+    """
+    tokens = [*counts]
+    text = " ".join(tokens)
+    return text if tokens and text.count(" ") == len(tokens) - 1 else tokens, [*counts.values()]
+
+
+def unpacked(found: Packed) -> tuple[list[str], list[int]]:
+    tokens, counts = found
+    return tokens.split(" ") if isinstance(tokens, str) else tokens, counts
+
+
 def _append(file: IO[str], counts: Mapping[str, int]) -> None:
     file.seek(0, 2)
-    file.write(json.dumps(counts) + "\n")
+    file.write(json.dumps(packed(counts)) + "\n")
 
 
 def _read(file: IO[str]) -> dict[str, int]:
     file.seek(0)
-    found: dict[str, int] = json.loads(file.readline())
+    found: dict[str, int] = {}
     for line in file:
-        for token, count in json.loads(line).items():
+        for token, count in zip(*unpacked(json.loads(line)), strict=True):
             found[token] = found.get(token, 0) + count
     return found

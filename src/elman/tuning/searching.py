@@ -8,7 +8,7 @@ from statistics import fmean
 
 from elman.comparing.contenders import flat, with_threads
 from elman.comparing.processes import Ended, Processes, last_words
-from elman.comparing.running import Job, kept_plan, log_of, run_all, training, write_plan
+from elman.comparing.running import Job, kept_plan, log_of, run_all, training, until_free, write_plan
 from elman.config import Config, Range, Tables, Value, lookup, parse_toml, to_toml, validate
 from elman.errors import ConfigError, DivergedError, RunError
 from elman.presentation.events import read_events
@@ -19,7 +19,7 @@ from elman.tasks.base import chosen_metric
 from elman.training.building import build
 from elman.training.preparing import prepare
 from elman.training.settings import make_task, settings_class
-from elman.tuning.space import Space, as_json, from_json, space_of, with_values
+from elman.tuning.space import Space, as_json, check_values, from_json, space_of, with_values
 from elman.tuning.study import Study, Trial
 
 FINALISTS = 3  # trials that are trained with more seeds, besides the default
@@ -110,6 +110,7 @@ def _decided(common: Config, searched: Mapping[str, Range], threads: int) -> Tab
     if common.training.minutes is not None:
         problem = f"training.minutes is {common.training.minutes:g}, but trials are as long as is usual"
         raise ConfigError(f"{problem}; --minutes is the time of the search, training.epochs that of a trial")
+    check_values(common, searched)
     prepared = prepare(make_task(common))
     if common.training.threads is None:
         prepared.task.config = with_threads(prepared.task.config, threads)
@@ -159,6 +160,7 @@ def search(plan: Plan, budget: Budget, *, trust_code: bool, told: Callable[[Tria
                 else:
                     break
                 run = plan.run(trial.number)
+                until_free(run)
                 running[trial.number] = LiveTrial(trial, run)
                 words = [*training(plan.file(trial.number), run), *(["--trust-code"] if trust_code else [])]
                 processes.start(trial.number, words, log_of(run))

@@ -72,11 +72,21 @@ def space_of(default: Config, fixed: Iterable[str], said: Mapping[str, Range]) -
     return found
 
 
+def check_values(common: Config, said: Mapping[str, Range]) -> None:
+    """Whether settings may have the values that a user wants them to have, before any data are read."""
+    for key, one in said.items():
+        _tried(common, key, one)
+
+
+def _tried(config: Config, key: str, one: Range) -> list[Config]:
+    """The settings with either end of a range, or with each of its values."""
+    ends = (one.low, one.high) if isinstance(one, Numbers) else one.values
+    return [changed(config, {key: value}) for value in ends]
+
+
 def _checked(default: Config, key: str, one: Range) -> Range:
     """A user's range, if the setting may have its values; of a fraction, if the setting may have one."""
-    ends = (one.low, one.high) if isinstance(one, Numbers) else one.values
-    for value in ends:
-        tried = changed(default, {key: value})
+    for tried in _tried(default, key, one):
         check_read(tried, [key])
     if isinstance(one, Numbers) and one.whole:
         try:

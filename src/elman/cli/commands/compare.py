@@ -77,6 +77,7 @@ def compare(
         from elman.comparing.results import latex, results_of, rows
         from elman.cores import cores
         from elman.storage.files import write_bytes
+        from elman.training.session import run_lock
 
     if out is None:
         raise typer.BadParameter("where should the comparison go? Name a folder", param_hint="--out")
@@ -100,21 +101,24 @@ def compare(
         "settings": common.model_dump(mode="json", exclude_unset=True),
     }
     at_once = jobs or min(len(given) * seeds, cores())
-    whole = running.begin(out, plan, lambda: entries(common, given, equal, threads_of(at_once)))
+    whole = running.begin(out, plan, lambda: entries(common, given, equal, threads_of(at_once), told))
     todo = running.jobs(out, [one["name"] for one in whole["entries"]], seeds)
-    left = sum(not job.finished(bool(told)) for job in todo)
-    say(f"{len(todo)} trainings, {left} of them to do, {at_once} at a time")
 
     def tell(job: Job, seconds: float) -> None:
         say(f"{job.name}, seed {job.seed}: {seconds:,.0f} s")
 
     try:
-        running.run_all(todo, told, at_once=at_once, trust_code=trust_code, told=tell)
+        with run_lock(out):
+            left = sum(not job.finished(bool(told)) for job in todo)
+            say(f"{len(todo)} trainings, {left} of them to do, {at_once} at a time")
+            running.run_all(todo, told, at_once=at_once, trust_code=trust_code, told=tell)
     except KeyboardInterrupt:
         say(f"stopped; all is saved. Continue with:\n  elman {shlex.join(sys.argv[1:])}")
         raise SystemExit(130) from None
     found = results_of(f"{common.task}: {', '.join(one.name for one in given)}", whole, todo)
     put(aligned(rows(found)))
+    if seeds == 1:
+        say("one seed says nothing of chance: with more of them (--seeds 5) it shows who is better")
     write_comparison(found, out / "comparison.html")
     write_bytes(out / "comparison.tex", latex(found).encode())
     say(f"the page: {out / 'comparison.html'} · for a paper: {out / 'comparison.tex'}")
