@@ -480,6 +480,20 @@ def test_a_mistake_in_a_users_class_is_a_line_and_leaves_no_run(name, said, file
     assert not run.exists()
 
 
+def test_a_start_that_is_stopped_says_how_to_go_on(files, tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    command = ["train", "lm", "--train", files["lm"], "--out", tmp_path / "run", *pairs("lm")]
+    with monkeypatch.context() as patched:
+        patched.setattr("elman.training.run.build", stopped)
+        answer = elman(*command)
+    assert answer.code == 130
+    assert f"elman train --out {tmp_path}/run --resume\n" in answer.err
+    assert "delete the folder" in answer.err
+    assert elman("train", "--out", tmp_path / "run", "--resume").code == 0
+
+
 def test_a_mistake_of_our_own_keeps_its_traceback(files, tmp_path, monkeypatch):
     def broken(*_, **__):
         raise AttributeError("ours")

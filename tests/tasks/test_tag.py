@@ -116,8 +116,14 @@ def test_ill_formed_training_tags_are_not_constrained(tmp_path):
     one = ready("tag", tmp_path, data="Anna\tI-PER\nin\tO\nRome\tB-LOC\n\nit\tO\nsaw\tO\n")
     assert not one.task.legal
     assert one.model.crf.allowed.all()
-    assert any("1 sentences break the rules of BIO" in note for note in one.statistics.notes)
+    assert any("1 sentence against the rules of BIO" in note for note in one.statistics.notes)
     assert float(one.task.loss(one.model, one.batch).total.detach()) < 100
+
+
+def test_a_tag_that_keeps_spans_from_being_read_is_told(tmp_path):
+    one = ready("tag", tmp_path, data="#\tanother\n" + SPANS * 3)
+    assert not one.task.spans
+    assert any("nothing is read as a span" in note and "'another'" in note for note in one.statistics.notes)
 
 
 @pytest.mark.slow

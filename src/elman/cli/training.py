@@ -193,6 +193,13 @@ def see_through(
     except Interrupted as stop:
         warn(f"{stop}. Continue with:\n  elman train --out {shlex.quote(str(run))} --resume")
         raise SystemExit(stop.exit_code) from None
+    except KeyboardInterrupt:  # before the first update, or a second one, which does not wait
+        again = f"elman train --out {shlex.quote(str(run))} --resume"
+        otherwise = (
+            "" if (run / "last").exists() else "\nTo begin with other settings, delete the folder first."
+        )
+        warn(f"stopped by SIGINT; what was saved before is kept. Continue with:\n  {again}{otherwise}")
+        raise
     except OSError:  # who read the messages has gone, or a disk is full: it can go on
         raise
     except Exception:  # a user's class may raise any
@@ -241,7 +248,7 @@ def announce(prepared: Prepared, trainer: Trainer) -> None:
         about = prepared.about[name]
         same = part is prepared.train and name == "dev"
         held = " (the training data)" if same else " (held out)" if about["part"] == "held-out" else ""
-        say(f"{name}: {len(part):,} examples from {about['path']}{held}")
+        say(f"{name}: {counted(len(part), 'example')} from {about['path']}{held}")
         for path, count in about.get("files", {}).items():
             say(f"  {path}: {count:,}")
         for repair, count in about["repairs"].items():
@@ -256,7 +263,7 @@ def announce(prepared: Prepared, trainer: Trainer) -> None:
         if MATTERS.fullmatch(key):
             say(f"{key}: {lookup(prepared.task.config, key)}, {why}")
     s = trainer.settings
-    trained = f"{trainer.total:,} updates of {s.optimizer}, rate {s.learning_rate}, {s.schedule}"
+    trained = f"{counted(trainer.total, 'update')} of {s.optimizer}, rate {s.learning_rate}, {s.schedule}"
     say(f"training: {'none, the model is counted' if trainer.counted else trained}")
     if trainer.device.type != "cpu" and not trainer.counted:
         say(f"updates: {trainer.recorded.summary}")
@@ -281,5 +288,5 @@ def expected(speed: Speed) -> str:
     >>> expected(Speed(update=0.11, validation=2.0, start=0.5, total=1200, every=150))
     'about 2 minutes: 1,200 updates of 0.11 s, 8 validations'
     """
-    updates = f"{speed.total:,} update{'s' * (speed.total != 1)} of {speed.update:.2g} s"
+    updates = f"{counted(speed.total, 'update')} of {speed.update:.2g} s"
     return f"about {roughly(speed.seconds)}: {updates}, {counted(speed.validations, 'validation')}"

@@ -14,6 +14,7 @@ from elman.examination.findings import (
     SEVERITIES,
     Finding,
     Json,
+    counted,
     graded,
     note,
     refused,
@@ -184,7 +185,7 @@ def read_train(done: Examination, task: AnyTask, records: Observed, before: Conf
     done.findings += repaired(reading)
     view = records.view
     if 0 < count < FEW and (view.decided or view.paired):
-        said = f"{count} examples are few: what is found in them may be chance."
+        said = f"{counted(count, 'example')}: what is found in so few may be chance."
         done.findings.append(note("few", said, "Give more examples, if there are any.", count))
 
 

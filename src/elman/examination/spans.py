@@ -8,9 +8,7 @@ from itertools import pairwise
 
 from elman.examination.examples import Check, Example, View
 from elman.examination.findings import Cases, Finding, counted, some_of, warning
-from elman.metrics.spans import is_span_tag, legal, scheme
-
-MOST = 0.9  # share of tags (as they occur) that are span tags, from which on the others are mistakes
+from elman.metrics.spans import legal, scheme, strange_tags
 
 
 class Spans(Check):
@@ -66,10 +64,7 @@ class Spans(Check):
         )
 
     def findings(self) -> Iterator[Finding]:
-        strange = [tag for tag in self.tags if not is_span_tag(tag)]
-        spans = self.tags.total() - sum(self.tags[tag] for tag in strange)
-        some = any(is_span_tag(tag) and tag != "O" for tag in self.tags)
-        if strange and some and spans > MOST * self.tags.total():
+        if strange := strange_tags(self.tags):
             yield self._strange(strange)
         elif self.scheme == "IOB1":
             yield warning(

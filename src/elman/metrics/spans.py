@@ -10,7 +10,7 @@ the end of a span (E-x, S-x) begins a span of type x, and a span that no E close
 being continued. This also reads IOB1, where B marks only a span that touches one of the same type.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from elman.metrics.classification import JSON, Agreements, agreement_table
 
 LETTERS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S"}
 SCHEMES = {"BIO": ({"B", "I"},), "BIOES": ({"B", "I", "E", "S"}, {"B", "I", "L", "U"})}
+MOST = 0.9  # share of tags (as they occur) that are span tags, from which on the others are mistakes
 
 
 class Span(NamedTuple):
@@ -55,6 +56,18 @@ def is_span_tag(tag: str) -> bool:
     """Is a tag one that spans are told by, whatever the others are?"""
     letter, _, kind = tag.partition("-")
     return tag == "O" or (letter in LETTERS and kind != "")
+
+
+def strange_tags(counts: Mapping[str, int]) -> list[str]:
+    """Tags, by how often they occur, that keep all others from being read as spans: mistakes, mostly.
+
+    >>> strange_tags({"O": 80, "B-x": 15, "B-": 1}), strange_tags({"NOUN": 5, "B-x": 5})
+    (['B-'], [])
+    """
+    strange = [tag for tag in counts if not is_span_tag(tag)]
+    meant = sum(counts.values()) - sum(counts[tag] for tag in strange)
+    some = any(is_span_tag(tag) and tag != "O" for tag in counts)
+    return strange if some and meant > MOST * sum(counts.values()) else []
 
 
 def spans(tags: Sequence[str]) -> set[Span]:

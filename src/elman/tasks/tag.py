@@ -11,7 +11,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elman.metrics.spans import Span, SpanCounts, is_span_tag, legal_transitions, scheme, spans, well_formed
+from elman.errors import shortened
+from elman.metrics.spans import (
+    Span,
+    SpanCounts,
+    is_span_tag,
+    legal_transitions,
+    scheme,
+    spans,
+    strange_tags,
+    well_formed,
+)
 from elman.models.counting import CountTagger
 from elman.models.indicators import Affixes
 from elman.models.losses import output_loss
@@ -37,6 +47,7 @@ from elman.tasks.tag_batch import (
 from elman.tasks.tag_settings import TagSettings
 from elman.tasks.words import WordConfig, WordTask, usual_epochs
 from elman.text.batches import pad
+from elman.text.columns import counted
 from elman.text.fields import State
 from elman.text.files import Repairs
 from elman.text.reading import read_fields, read_tokens
@@ -108,8 +119,19 @@ class Tag(WordTask[Tagger, TagBatch]):
         self.legal = name is not None and not broken
         if broken:
             seen.notes.append(
-                f"{broken:,} sentences break the rules of {name}: transitions are not constrained"
+                f"{counted(broken, 'sentence')} against the rules of {name}: transitions are not constrained"
             )
+        return seen
+
+    def _build(self, tally: Tally) -> Statistics:
+        seen = super()._build(tally)
+        if strange := strange_tags(dict(tally.counts["label"].items())):
+            named = ", ".join(repr(shortened(tag)) for tag in strange[:5])
+            seen.notes.append(
+                f"nothing is read as a span because of tags that are none: {named}; elman doctor tells where"
+            )
+        if seen.examples == 1:
+            seen.notes.append("all words are one sentence; a blank line stands between sentences")
         return seen
 
     def _count_broken(self, records: Iterable[Record]) -> Tally:

@@ -239,15 +239,17 @@ def _column_number(first: Row, role: str, column: int | str) -> int:
 
 def counted(number: int, thing: str) -> str:
     """
-    >>> counted(1, "column"), counted(3, "column")
-    ('1 column', '3 columns')
+    >>> counted(1, "column"), counted(3000, "column")
+    ('1 column', '3,000 columns')
     """
-    return f"{number} {thing}{'s' * (number != 1)}"
+    return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
 def json_object(line: Line) -> dict[str, Any]:
     """A line of JSON that must be one object; numbers stay the text that they are."""
     remedy = 'each line must be one whole JSON object, as in {"text": "…"}'
+    if line.number == 1 and line.text.lstrip().startswith("["):
+        remedy = "the file is one list: jq -c '.[]' FILE > FILE.jsonl writes an object a line"
     problem = partial(line.error, SyntaxProblem, remedy=remedy)
 
     def constant(name: str) -> None:

@@ -39,7 +39,7 @@ SIGNATURES = {
     b"\xfd7zXZ\x00": ("packed by xz", "let its name end in .xz, or unxz"),
     b"BZh91AY&SY": ("packed by bzip2", "bunzip2"),
     b"\x28\xb5\x2f\xfd": ("packed by zstd", "unzstd"),
-    b"PK\x03\x04": ("a zip archive", "unzip"),
+    b"PK\x03\x04": ("a zip archive", "unzip it; of a spreadsheet, save the table as .csv"),
 }
 
 

@@ -10,7 +10,7 @@ from elman.text.readers.base import Reader
 from elman.text.records import Record, Source
 from elman.text.sentences import add_row, sentences, token_columns, token_origin, without_comments
 
-REMEDY = "name the columns, as in word=0,tag=1, and the delimiter"
+SAME = "give every line the same columns; see whether a word holds the delimiter"
 TABLES = (".csv", ".tsv")  # names of files that may have a header, and whose delimiter is known
 
 
@@ -60,14 +60,18 @@ class Columns(Reader):
             if source.asked and len(first.cells) == 1:
                 own = dict.fromkeys(own, 0)  # the words alone
             numbers = {role: one for role, (one,) in find_columns(first, own).items()}
-            width, reason = len(roles), f"for {', '.join(roles)}"
+            width, reason, remedy = len(roles), f"for {', '.join(roles)}", SAME
             if header:
                 width, reason = len(header), "as the header has"
             elif source.columns is not None or source.asked:
                 width, reason = len(first.cells), f"as line {first.line.number} of the sentence has"
+            elif len(first.cells) > width:  # in such files the tag mostly is the last
+                likely = dict.fromkeys(roles, len(first.cells) - 1) | {roles[0]: 0}
+                named = ",".join(f"{role}={number}" for role, number in likely.items())
+                remedy = f"name the columns, as in --columns {named}, or the --delimiter"
             tokens: dict[str, list[str]] = {role: [] for role in wanted}
             for row in rows:
-                check_width(row, width, reason, repairs, REMEDY)
+                check_width(row, width, reason, repairs, remedy)
                 add_row(tokens, row, numbers)
             beside = "\t" if delimiter == " " and len(first.cells) == 1 else delimiter
             origin = token_origin(sentence, rows, beside, names=header or ()) if source.asked else None

@@ -58,7 +58,7 @@ class Delimited(Reader):
         width = len(first.cells) if free else len(roles)
         reason = "as the first line has" if free else f"for {', '.join(roles)}"
         remedy = "name the columns, for example " + ",".join(f"{role}={i}" for i, role in enumerate(roles))
-        if free:
+        if free or header:
             remedy = "give every line the same columns; see whether the text itself holds the delimiter"
         if not free:
             if len(first.cells) == 1:

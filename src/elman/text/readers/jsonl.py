@@ -1,7 +1,7 @@
 """JSON Lines: an object a line, with a key for each role."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from elman.errors import ColumnError, EmptyError, SyntaxProblem, UnbalancedError, nearest
@@ -15,7 +15,7 @@ Value = Callable[[Line, dict[str, Any], str], Any]  # of a key of an object, in 
 
 
 class JsonLines(Reader):
-    """Without named columns the roles are the keys."""
+    """Without named columns the roles are the keys; ``doc.text`` is one of an object within."""
 
     cut = "lines"
 
@@ -55,14 +55,33 @@ def _records(
     for role, key in keys.items():
         if isinstance(key, int):
             raise source.error(f"{role} is column {key}; JSON has no numbers, name a key")
+    dotted = [part.strip() for key in keys.values() for part in str(key).split("+") if "." in part]
     for line in source.open_lines(repairs):
         if is_blank(line):
             repairs["blank line skipped"] += 1
             continue
         found = json_object(line)
-        fields = {role: value(line, found, str(key)) for role, key in keys.items()}
+        known = _reached(found, dotted) if dotted else found
+        fields = {role: value(line, known, str(key)) for role, key in keys.items()}
         origin = Origin((line.text,), _cells(line, found), list(found))
         yield line, Record(fields, line.path, line.number, origin=origin if source.asked else None)
+
+
+def _reached(value: dict[str, Any], dotted: Iterable[str]) -> dict[str, Any]:
+    """An object with what dotted keys reach in the objects within it, unless it has keys that are called so.
+
+    >>> _reached({"doc": {"text": "a"}, "n.b": 1}, ["doc.text", "n.b", "doc.title"])
+    {'doc.text': 'a', 'doc': {'text': 'a'}, 'n.b': 1}
+    """
+    reached: dict[str, Any] = {}
+    for key in dotted:
+        *outer, last = key.split(".")
+        place: Any = value
+        for name in outer:
+            place = place.get(name) if isinstance(place, dict) else None
+        if isinstance(place, dict) and last in place:
+            reached[key] = place[last]
+    return reached | value
 
 
 def _cells(line: Line, value: dict[str, Any]) -> list[str]:
