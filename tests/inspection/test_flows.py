@@ -63,6 +63,13 @@ def test_matrices_are_those_of_brute_force(name, tmp_path):
                 assert abs(float(matrix[t, k]) - whole) < 1e-8
 
 
+@pytest.mark.parametrize("name", ["before", "single", "tag"])
+def test_cores_share_the_losses(name, tmp_path):
+    seen = observed(name, tmp_path)
+    for one, two in zip(gradient_matrices(seen), gradient_matrices(seen, cores=2), strict=True):
+        torch.testing.assert_close(one, two, atol=1e-12, rtol=1e-12)
+
+
 class Centred(Additive):
     def score(self, query, keys, previous):
         found = super().score(query, keys, previous)

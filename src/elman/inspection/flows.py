@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +18,7 @@ from elman.inspection.spectral import largest_singular_values
 from elman.inspection.word_passages import ClassifyPassage
 
 Array = NDArray[np.float64]
-TOGETHER = 64  # losses that are carried back at once
+TOGETHER = 64  # losses that are carried back at once, by all cores
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,22 +48,26 @@ class Flow:
 
 def flows(seen: Observation) -> list[Flow]:
     """Of every cell, what reaches it; the last layer of the last network first."""
+    cores = torch.get_num_threads()
     with torch.inference_mode(False), torch.enable_grad(), one_thread():
-        matrices = gradient_matrices(seen)
+        matrices = gradient_matrices(seen, cores)
         return [_flow(seen, place, matrix) for place, matrix in zip(seen.places, matrices, strict=True)][::-1]
 
 
-def gradient_matrices(seen: Observation) -> list[Tensor]:
-    """(T, k) for every place."""
+def gradient_matrices(seen: Observation, cores: int = 1) -> list[Tensor]:
+    """(T, k) for every place. Every core carries losses of its own back, and waits for no other."""
     fields = [[*state] for place in seen.places for state in place.track.states]
     states = [part for one in fields for part in one]
     read = [place.track.states for place in seen.places if not place.strand.answers]
     far = sum(len(state) for states in read for state in states) if seen.handover.source else 0
-    squares = []
-    for some in seen.losses.split(TOGETHER):
+
+    def squared(some: Tensor) -> Tensor:
         nothing = some.new_zeros(len(some))
         found = seen.handover.pulled(some, states[:far], states[far:])
-        squares.append(torch.stack([nothing if one is None else _squared(one) for one in found], 1))
+        return torch.stack([nothing if one is None else _squared(one) for one in found], 1)
+
+    with ThreadPoolExecutor(cores) as pool:
+        squares = list(pool.map(squared, seen.losses.split(max(1, TOGETHER // cores))[::-1]))[::-1]
     sizes = [len(one) for one in fields]
     per_state = torch.stack([part.sum(1) for part in torch.cat(squares).split(sizes, 1)], 1).sqrt()
     return list(per_state.split([len(place.track.states) for place in seen.places], 1))
