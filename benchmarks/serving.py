@@ -115,7 +115,10 @@ def prepare(folder: Path) -> None:
             "".join(f"{w}\t{draw.choice('ABCD')}\n" for w in one.split()) for one in texts[:1000]
         ),
     }
-    for name, task, more in (("classifier", "classify", ()), ("tagger", "tag", ("model.crf=false",))):
+    for name, task, more in (
+        ("classifier", "classify", ()),
+        ("tagger", "tag", ("model.crf=false", "model.shortcut=false")),
+    ):
         if not (folder / name).exists():
             path = folder / f"{name}.{'tsv' if task == 'classify' else 'txt'}"
             path.write_text(data[name])

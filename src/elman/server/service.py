@@ -63,7 +63,7 @@ class Service:
         if len(tokens) > limits.FED:
             raise ArgumentError(f"{len(tokens):,} tokens; a request feeds at most {limits.FED}")
         self.sessions.check_memory()
-        async with session.in_turn():
+        async with session.turn:
             session.check_room(len(tokens))
             alone = session if len(tokens) <= limits.TURN else session.forked()
             steps = await self.read(alone, tokens, asked.top)

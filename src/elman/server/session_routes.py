@@ -56,7 +56,7 @@ def add_session_routes(app: FastAPI, service: Service) -> None:
         """Another session that stands at the same place."""
         sessions.check_room()
         session = found(id, request)
-        async with session.in_turn():
+        async with session.turn:
             copy = session.forked()
         return told(sessions.add(copy, owner_of(request)), copy)
 
@@ -64,7 +64,7 @@ def add_session_routes(app: FastAPI, service: Service) -> None:
     async def rewind(id: Id, asked: schemas.RewindRequest, request: Request) -> schemas.Session:
         """Go back to where so many tokens were read."""
         session = found(id, request)
-        async with session.in_turn():
+        async with session.turn:
             before, rest = session.before(asked.position)
             await service.read(before, rest)
             session.become(before)
@@ -75,7 +75,7 @@ def add_session_routes(app: FastAPI, service: Service) -> None:
     async def save(id: Id, request: Request) -> schemas.Saved:
         """All that makes the session; ``POST /v1/sessions`` takes it, here or on another server."""
         session = found(id, request)
-        async with session.in_turn():
+        async with session.turn:
             return schemas.Saved(model=session.run.name, tokens=[*session.tokens])
 
     @app.delete("/v1/sessions/{id}", tags=["sessions"], status_code=204)

@@ -13,8 +13,6 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +35,26 @@ class UnknownSessionError(Exception):
     """There was never one, for whoever asks."""
 
 
+class Turn:
+    """Of one request at a time; who waits for it does not wait for ever."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> None:
+        if not self._lock.locked():
+            await self._lock.acquire()
+            return
+        try:
+            async with asyncio.timeout(limits.DEADLINE):
+                await self._lock.acquire()
+        except TimeoutError:
+            raise BusyError from None
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 @dataclass
 class Session:
     """A stream at some place, the tokens that led there, and states on the way.
@@ -51,20 +69,7 @@ class Session:
     used: float = 0.0
     characters: int = 0  # of all tokens
     bytes: int = 0  # as they were counted last
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @asynccontextmanager
-    async def in_turn(self) -> AsyncIterator[None]:
-        """Nobody else reads or changes it meanwhile; who waits for that does not wait for ever."""
-        try:
-            async with asyncio.timeout(limits.DEADLINE):
-                await self.turn.acquire()
-        except TimeoutError:
-            raise BusyError from None
-        try:
-            yield
-        finally:
-            self.turn.release()
+    turn: Turn = field(default_factory=Turn)
 
     @property
     def stream(self) -> Stream:
