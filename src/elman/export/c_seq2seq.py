@@ -128,7 +128,7 @@ def emit_seq2seq(program: Program, predictor: Predictor, most: int) -> None:
     assert isinstance(model, Model)
     config = task.config
     if config.model.form != "two":
-        raise ExportError(f"model.form is {config.model.form!r}; an export has an encoder and a decoder")
+        raise ExportError(f"model.form is {config.model.form!r}, which only --to onnx exports")
     check_field(task.source, "text.source")
     define_reader(program, task.source, "source", most)
     source, target = Vectors(program, model.source), Vectors(program, model.target)

@@ -21,14 +21,14 @@ def define_search(
     strategy = strategy_name(settings)
     if strategy not in ("greedy", "beam"):
         raise ExportError(
-            f"decoding.strategy is {strategy!r}; an export writes by greedy or beam, as with "
-            "--set decoding.strategy=greedy"
+            f"decoding.strategy is {strategy!r}; C and pages write by greedy or beam, as with "
+            "--set decoding.strategy=greedy; --to onnx draws, too"
         )
     refused = {"n_best": settings.n_best > 1, "no_repeat": settings.no_repeat, "stop": settings.stop}
     refused |= {"prefix": settings.prefix, "coverage_penalty": getattr(settings, "coverage_penalty", None)}
     for key, value in refused.items():
         if value:
-            raise ExportError(f"decoding.{key} is set, which cannot be exported")
+            raise ExportError(f"decoding.{key} is set, which only --to onnx exports; undo it with --set")
     generation = predictor.generation()
     writer, vocabulary = generation.writer, generation.vocabulary
     beam = 1 if strategy == "greedy" else settings.beam or 5

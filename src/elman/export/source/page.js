@@ -14,7 +14,7 @@ function answer() {
   }
   const took = performance.now() - start, chances = found.logProbabilities.map(Math.exp);
   $("answer").textContent = found.text;
-  $("note").textContent = text ? `${took.toFixed(1)} ms` : "Type something above.";
+  $("note").textContent = text ? `${found.text ? "" : "The answer is empty. "}${took.toFixed(1)} ms` : "Type something above.";
   if (about.labels && chances.length) $("best").append(...bars(labels(chances).slice(0, 8), found.text).children);
   else if (about.task !== "tag" && chances.length) $("best").append(...bars([["probability of the whole", chances[0]]]).children);
   waiting = setTimeout(() => inside(text), SETTLED);
