@@ -5,7 +5,8 @@ under torchrun and by several workers, each with one thread, in turns. Updates a
 lines of the log, without start, validation and checkpoints. The batches are the same however many workers
 there are, so of each two updates the fastest of all turns counts: what else runs on the machine matters
 little.
-``--exchange`` measures by itself what adding up so many numbers takes.
+``--exchange`` measures by itself what adding up so many numbers takes, ``--cost`` what an update takes a
+processor, of language models of so many units and of any number of workers.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -97,24 +99,73 @@ with Group(find_place()) as group:
                 sums.total(count).clone()
                 times.append(time.perf_counter() - begun)
             if group.rank == 0:
-                took = sorted(times[2:])[5]
+                took = min(times[2:])
                 print(f"{group.size} {kind} {count} {took:.6f}", flush=True)
 """
+
+
+COST = """
+import json, os, sys, time, torch
+from contextlib import nullcontext
+from elman.config import merge, validate
+from elman.distributed.group import Group
+from elman.distributed.place import find_place
+from elman.training.building import build
+from elman.training.preparing import prepare
+from elman.training.settings import make_task, nested, settings_class
+torch.set_num_threads(1)
+task, settings = sys.argv[1], json.loads(sys.argv[2])
+place = find_place()
+prepared = prepare(make_task(validate(settings_class(task), merge({"task": task}, nested(settings)))))
+with nullcontext() if place.size == 1 else Group(place) as group:
+    trainer = build(prepared, group=group)
+    for number, _ in enumerate(trainer.run()):
+        if number == 4:
+            begun, before = time.process_time(), trainer.position.log_tokens
+        if number == 16:
+            break
+    took, tokens = time.process_time() - begun, trainer.position.log_tokens - before
+    if place.rank == 0:
+        weights = sum(one.numel() for one in trainer.model.parameters())
+        print(f"{weights:,} | {1e3 * took / 12:.1f} ms | {1e6 * took / tokens:.1f} µs", flush=True)
+    if group is not None:
+        group.leave()
+"""
+
+
+def started(script: str, size: int, *words: str) -> list[str]:
+    """What so many workers say, each a process with one thread."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1"}
+    shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command = [sys.executable, "-c", script, *words]
+    workers = [
+        subprocess.Popen(command, env={**os.environ, **shared, "RANK": str(rank)}, stdout=subprocess.PIPE)
+        for rank in range(size)
+    ]
+    return [worker.communicate()[0].decode() for worker in workers]
+
+
+def cost(task: str, units: list[int], ways: list[int]) -> None:
+    """What an update takes each of so many workers, as its processor counts it: others matter little."""
+    print("| task | units | workers | parameters | an update | a token |\n|---|---|---|---|---|---|")
+    files = dict(
+        zip([word[2:].replace("-", "_") for word in FILES[task][::2]], FILES[task][1::2], strict=True)
+    )
+    for hidden in units:
+        settings = {f"data.{name}": path for name, path in files.items()} | {"model.hidden": hidden}
+        for size in ways:
+            said = started(COST, size, task, json.dumps(settings))[0].strip()
+            print(f"| {task} | {hidden} | {size} | {said} |", flush=True)
 
 
 def exchange(sizes: list[int]) -> None:
     """Seconds to add up so many numbers of each worker, in shared memory and by messages over loopback."""
     print("| workers | numbers | shared memory | messages |\n|---|---|---|---|")
     for size in sizes:
-        shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1"}
-        shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29420 + size)}
-        command = [sys.executable, "-c", EXCHANGE]
-        workers = [
-            subprocess.Popen(command, env={**os.environ, **shared, "RANK": str(rank)}, stdout=subprocess.PIPE)
-            for rank in range(size)
-        ]
-        said = [worker.communicate()[0].decode() for worker in workers]
-        found = [line.split() for line in said[0].split("\n")[:-1]]
+        found = [line.split() for line in started(EXCHANGE, size)[0].split("\n")[:-1]]
         for memory, network in zip(found[::2], found[1::2], strict=True):
             times = (f"{1e3 * float(one[3]):.2f} ms" for one in (memory, network))
             print(f"| {size} | {int(memory[2]):,} | {' | '.join(times)} |", flush=True)
@@ -130,11 +181,20 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=60, help="of each training")
     parser.add_argument("--set", action="append", default=[], help="a setting of both tasks")
     parser.add_argument("--exchange", metavar="SIZES", help="numbers of workers, as in 2,4")
+    parser.add_argument(
+        "--cost", metavar="UNITS", help="units of networks, as in 64,256,1024; with --ways 1,2,4"
+    )
     given = parser.parse_args()
     if given.exchange:
         exchange([int(size) for size in given.exchange.split(",")])
         return
     os.chdir(os.environ["ELMAN_DATA"])
+    if given.cost:
+        for task in given.tasks.split(","):
+            cost(
+                task, [int(one) for one in given.cost.split(",")], [int(one) for one in given.ways.split(",")]
+            )
+        return
     print("| task | processes | updates a second | of one process |\n|---|---|---|---|")
     for task in given.tasks.split(","):
         fastest: dict[str, dict[int, float]] = {way: {} for way in given.ways.split(",")}
