@@ -1,6 +1,7 @@
 """What the first line of a table tells: its delimiter, and whether it is a header."""
 
 import re
+import shlex
 from collections.abc import Sequence
 from statistics import median
 
@@ -68,7 +69,7 @@ def unnamed_columns(
         repairs["header line skipped"] += 1
         return True, {role: first[lowered.index(role)] for role in wanted}
     data = ",".join(f"{role}={number}" for role, number in in_order.items())
-    named = ",".join(f"{role}={cell}" for role, cell in zip(wanted, first, strict=False))
+    named = shlex.quote(",".join(f"{role}={cell}" for role, cell in zip(wanted, first, strict=False)))
     shown = f"{source.path}: the first line, {' | '.join(first)!r}"
     if len(first) == len(roles) and is_header(first):
         repairs["header line skipped"] += 1
