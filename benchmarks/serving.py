@@ -30,8 +30,9 @@ TICK = os.sysconf("SC_CLK_TCK")
 SMALL = ("model.bidirectional=false", "model.layers=1", "model.hidden=256", "training.max_steps=30")
 LUA = """
 local asked, n = {}, 0
+local headers = {["Host"] = "localhost", ["content-type"] = "application/json"}
 for line in io.lines("%s") do
-  asked[#asked + 1] = wrk.format("POST", "/v1/predict", {["content-type"] = "application/json"}, line)
+  asked[#asked + 1] = wrk.format("POST", "/v1/predict", headers, line)
 end
 function setup(thread) one = thread end
 function request() n = n %% #asked + 1; return asked[n] end

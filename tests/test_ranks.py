@@ -12,6 +12,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "elman"
 
 RANKS = {
     "errors": 0,
+    "cores": 0,
     "storage": 0,
     "users_code": 0,
     "trust": 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -67,6 +67,25 @@ class Inspection:
         if self.gates is not None:
             found["gates"] = [_strip(one) for one in self.gates]
         return {"format": FORMAT, **found}
+
+    def texts(self) -> Iterator[str]:
+        """All texts and tokens that pictures of it may show."""
+        yield from (self.text, self.answer)
+        for network in self.unrolled or ():
+            for step in network.steps:
+                yield from (step.token, step.output or "", step.own or "")
+        for strip in (self.gates or ())[:1]:
+            yield from strip.tokens
+        for flow in self.gradients or ():
+            yield from (*flow.tokens, *flow.outputs, flow.sentence)
+        if self.attention is not None:
+            yield from (*self.attention.source, *self.attention.outputs)
+        if self.influence is not None:
+            yield from (*self.influence.tokens, *self.influence.outputs, self.influence.of)
+        if self.beam is not None:
+            yield from (node.token for node in self.beam.nodes)
+        if self.neighbours is not None:
+            yield from (point.label for point in (*self.neighbours.words, *self.neighbours.states))
 
     def save(self, path: str | Path, part: str | None = None, *others: Inspection) -> None:
         """Write a page (.html), the numbers (.json) or the picture of a part (.png, .svg, .pdf).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,7 +41,8 @@ class Painter:
     """Draws panels with letters of any script."""
 
     def __init__(self, inspections: Sequence[Inspection]) -> None:
-        self.lettering = Lettering.of([*map(visible, _texts(inspections)), "…"])
+        texts = [text for one in inspections for text in one.texts()]
+        self.lettering = Lettering.of(map(visible, [*texts, f"…→←‖∂×■σ′−{string.printable}"]))
 
     def label(self, text: str) -> str:
         return shortened(self.lettering.drawable(visible(text)))
@@ -379,25 +380,3 @@ def _box(x: float, y: float, face: object) -> FancyBboxPatch:
     return FancyBboxPatch(
         (x - 0.34, y - 0.2), 0.68, 0.4, boxstyle="round,pad=0.02", facecolor=face, edgecolor=FAINT
     )
-
-
-def _texts(inspections: Sequence[Inspection]) -> Iterable[str]:
-    for one in inspections:
-        yield from (one.text, one.answer)
-        for network in one.unrolled or ():
-            yield from (
-                text for step in network.steps for text in (step.token, step.output or "", step.own or "")
-            )
-        for strip in (one.gates or ())[:1]:
-            yield from strip.tokens
-        for flow in one.gradients or ():
-            yield from (*flow.tokens, *flow.outputs, flow.sentence)
-        if one.attention is not None:
-            yield from (*one.attention.source, *one.attention.outputs)
-        if one.influence is not None:
-            yield from (*one.influence.tokens, *one.influence.outputs, one.influence.of)
-        if one.beam is not None:
-            yield from (node.token for node in one.beam.nodes)
-        if one.neighbours is not None:
-            yield from (point.label for point in (*one.neighbours.words, *one.neighbours.states))
-    yield f"→←‖∂×■σ′−{string.printable}"
